@@ -1,0 +1,165 @@
+"""The key grammar: tenant, model and version ids, and every S3 key, TargetModel and IAM pattern that is built from them.
+
+No other module may put a key together or take one apart.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+__all__ = [
+    "ARTIFACT_SUFFIX",
+    "HEAT_PREFIX",
+    "INCOMING_PREFIX",
+    "MODELS_PREFIX",
+    "RESULTS_PREFIX",
+    "ArtifactName",
+    "GrammarError",
+    "VersionId",
+    "check_model_id",
+    "check_prefix",
+    "check_sha256",
+    "check_tenant_id",
+    "tenant_pattern",
+]
+
+MODELS_PREFIX = "models/"
+"""The MME prefix. It always ends in a slash: the service joins it with TargetModel as it stands."""
+INCOMING_PREFIX = "incoming/"
+"""Where tenants upload; objects expire after a day."""
+HEAT_PREFIX = "heat/"
+RESULTS_PREFIX = "results/"
+ARTIFACT_SUFFIX = ".tar.gz"
+
+_ID = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
+_VERSION = re.compile(r"v([1-9][0-9]{0,5})-([0-9a-f]{12})")
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+_PREFIX = re.compile(r"(?:[A-Za-z0-9!_.*'()-]+/)+")
+_ID_RULE = "1 to 63 lower-case letters, digits and inner hyphens"
+
+
+class GrammarError(ValueError):
+    """A name outside the grammar.
+
+    Attributes:
+        field: which name it is (``tenant``, ``model``, ``version`` ...).
+        value: the value got.
+        allowed: the rule in words.
+    """
+
+    def __init__(self, field: str, value: object, allowed: str) -> None:
+        self.field, self.value, self.allowed = field, value, allowed
+        super().__init__(f"{field} {value!r} is not allowed: use {allowed}")
+
+
+def _check_id(field: str, value: str) -> str:
+    if not isinstance(value, str) or not _ID.fullmatch(value):
+        raise GrammarError(field, value, _ID_RULE)
+    return value
+
+
+def check_tenant_id(value: str) -> str:
+    """Return ``value`` if it is a tenant id, else raise `GrammarError`."""
+    return _check_id("tenant", value)
+
+
+def check_model_id(value: str) -> str:
+    """Return ``value`` if it is a model id, else raise `GrammarError`."""
+    return _check_id("model", value)
+
+
+def check_sha256(value: str) -> str:
+    """Return ``value`` if it is a SHA-256 in lower-case hexadecimal, else raise `GrammarError`."""
+    if not isinstance(value, str) or not _SHA256.fullmatch(value):
+        raise GrammarError("sha256", value, "the 64 lower-case hexadecimal digits of the artifact's SHA-256")
+    return value
+
+
+def check_prefix(value: str) -> str:
+    """Return ``value`` if it is an S3 prefix of whole folders (``models/``), else raise `GrammarError`."""
+    if not isinstance(value, str) or not _PREFIX.fullmatch(value) or value.endswith(f"{ARTIFACT_SUFFIX}/"):
+        raise GrammarError("prefix", value, "folder names that each end in '/', such as 'models/'")
+    return value
+
+
+@dataclass(frozen=True, slots=True)
+class VersionId:
+    """A version id ``v<number>-<first 12 hex of the artifact's SHA-256>``.
+
+    Attributes:
+        number: 1 to 999,999, counted up within the model.
+        digest: the first 12 hexadecimal digits of the SHA-256.
+    """
+
+    number: int
+    digest: str
+
+    @classmethod
+    def of(cls, number: int, sha256: str) -> VersionId:
+        """The id of version ``number`` with this SHA-256 (64 hexadecimal digits)."""
+        return cls.parse(f"v{number}-{check_sha256(sha256)[:12]}")
+
+    @classmethod
+    def parse(cls, text: str) -> VersionId:
+        """Parse an id as it appears in paths and keys; raises `GrammarError`."""
+        match = _VERSION.fullmatch(text) if isinstance(text, str) else None
+        if match is None:
+            raise GrammarError("version", text, "v<number>-<12 hexadecimal digits>, such as v1-0123456789ab")
+        return cls(int(match[1]), match[2])
+
+    def __str__(self) -> str:
+        return f"v{self.number}-{self.digest}"
+
+
+@dataclass(frozen=True, slots=True)
+class ArtifactName:
+    """Names one artifact: ``<tenant>/<model>/<version>.tar.gz`` below a prefix."""
+
+    tenant: str
+    model: str
+    version: VersionId
+
+    def __post_init__(self) -> None:
+        check_tenant_id(self.tenant)
+        check_model_id(self.model)
+
+    @classmethod
+    def parse(cls, target_model: str) -> ArtifactName:
+        """Parse a TargetModel, or a key without its prefix; raises `GrammarError`."""
+        parts = target_model.removesuffix(ARTIFACT_SUFFIX).split("/")
+        if len(parts) != 3 or not target_model.endswith(ARTIFACT_SUFFIX):
+            raise GrammarError("artifact", target_model, f"<tenant>/<model>/<version>{ARTIFACT_SUFFIX}")
+        return cls(parts[0], parts[1], VersionId.parse(parts[2]))
+
+    @classmethod
+    def parse_incoming(cls, key: str) -> ArtifactName:
+        """Parse the S3 key of an upload; raises `GrammarError`."""
+        if not key.startswith(INCOMING_PREFIX):
+            raise GrammarError("key", key, f"{INCOMING_PREFIX}<tenant>/<model>/<version>{ARTIFACT_SUFFIX}")
+        return cls.parse(key[len(INCOMING_PREFIX) :])
+
+    @property
+    def target_model(self) -> str:
+        """What InvokeEndpoint takes as TargetModel."""
+        return f"{self.tenant}/{self.model}/{self.version}{ARTIFACT_SUFFIX}"
+
+    @property
+    def incoming_key(self) -> str:
+        """Where the tenant uploads it."""
+        return INCOMING_PREFIX + self.target_model
+
+    def artifact_key(self, models_prefix: str = MODELS_PREFIX) -> str:
+        """Where the admitted artifact lies for good."""
+        return models_prefix + self.target_model
+
+
+def tenant_pattern(tenant: str) -> str:
+    """The IAM pattern of everything of one tenant, relative to a prefix: ``acme/*``.
+
+    The literal part ends in ``/``, so ``acme`` never matches ``acme-evil/``. ``tenant`` is an id or an IAM policy
+    variable such as ``${aws:PrincipalTag/tenant}``.
+    """
+    if not (tenant.startswith("${") and tenant.endswith("}")):
+        check_tenant_id(tenant)
+    return f"{tenant}/*"

@@ -1,0 +1,46 @@
+"""Quotas and limits, each with its source. Bytes, seconds and counts as the names say."""
+
+from __future__ import annotations
+
+__all__ = [
+    "API_GATEWAY_BODY_BYTES",
+    "API_GATEWAY_TIMEOUT_SECONDS",
+    "INVOKE_BODY_BYTES",
+    "INVOKE_TIMEOUT_SECONDS",
+    "LAMBDA_EVENT_BYTES",
+    "MODEL_NAME_CHARACTERS",
+    "SAMPLE_BODY_BYTES",
+    "SINGLE_PUT_BYTES",
+    "TARGET_MODEL_CHARACTERS",
+    "api_binary_body_bytes",
+]
+
+LAMBDA_EVENT_BYTES = 6_291_456
+"""Greatest synchronous invocation payload of Lambda, request or response (Lambda quotas)."""
+API_GATEWAY_BODY_BYTES = 10_485_760
+"""Greatest payload of API Gateway (Amazon API Gateway quotas for REST APIs)."""
+API_GATEWAY_TIMEOUT_SECONDS = 29
+"""Default integration timeout of a REST API (Amazon API Gateway quotas for REST APIs)."""
+INVOKE_BODY_BYTES = 6_291_456
+"""Greatest Body of InvokeEndpoint (API reference: InvokeEndpoint)."""
+INVOKE_TIMEOUT_SECONDS = 60
+"""A container must answer within this time (API reference: InvokeEndpoint)."""
+TARGET_MODEL_CHARACTERS = 1024
+"""Greatest length of TargetModel (API reference: InvokeEndpoint)."""
+MODEL_NAME_CHARACTERS = 63
+"""Greatest length of SageMaker model, config, endpoint and variant names (API reference)."""
+SINGLE_PUT_BYTES = 5_368_709_120
+"""Greatest object of one PutObject (Amazon S3: Uploading objects)."""
+SAMPLE_BODY_BYTES = 262_144
+"""Greatest sample payload of a version: it lives in the version's DynamoDB item, which holds at most 400 KB."""
+
+_EVENT_ENVELOPE_BYTES = 65_536
+"""Room for what API Gateway wraps around a body: at most 10,240 bytes of headers, kept twice, path and context."""
+
+
+def api_binary_body_bytes() -> int:
+    """Greatest request or response body through API Gateway and Lambda.
+
+    The proxy integration carries binary bodies in base64 inside the Lambda event, so about 4.5 MB of the 6 MB remain.
+    """
+    return (LAMBDA_EVENT_BYTES - _EVENT_ENVELOPE_BYTES) * 3 // 4
