@@ -53,30 +53,30 @@ class GrammarError(ValueError):
         super().__init__(f"{field} {value!r} is not allowed: use {allowed}")
 
 
-def _check_id(field: str, value: str) -> str:
+def _check_id(field: str, value: object) -> str:
     if not isinstance(value, str) or not _ID.fullmatch(value):
         raise GrammarError(field, value, _ID_RULE)
     return value
 
 
-def check_tenant_id(value: str) -> str:
+def check_tenant_id(value: object) -> str:
     """Return ``value`` if it is a tenant id, else raise `GrammarError`."""
     return _check_id("tenant", value)
 
 
-def check_model_id(value: str) -> str:
+def check_model_id(value: object) -> str:
     """Return ``value`` if it is a model id, else raise `GrammarError`."""
     return _check_id("model", value)
 
 
-def check_sha256(value: str) -> str:
+def check_sha256(value: object) -> str:
     """Return ``value`` if it is a SHA-256 in lower-case hexadecimal, else raise `GrammarError`."""
     if not isinstance(value, str) or not _SHA256.fullmatch(value):
         raise GrammarError("sha256", value, "the 64 lower-case hexadecimal digits of the artifact's SHA-256")
     return value
 
 
-def check_prefix(value: str) -> str:
+def check_prefix(value: object) -> str:
     """Return ``value`` if it is an S3 prefix of whole folders (``models/``), else raise `GrammarError`."""
     if not isinstance(value, str) or not _PREFIX.fullmatch(value) or value.endswith(f"{ARTIFACT_SUFFIX}/"):
         raise GrammarError("prefix", value, "folder names that each end in '/', such as 'models/'")
@@ -101,7 +101,7 @@ class VersionId:
         return cls.parse(f"v{number}-{check_sha256(sha256)[:12]}")
 
     @classmethod
-    def parse(cls, text: str) -> VersionId:
+    def parse(cls, text: object) -> VersionId:
         """Parse an id as it appears in paths and keys; raises `GrammarError`."""
         match = _VERSION.fullmatch(text) if isinstance(text, str) else None
         if match is None:

@@ -1,0 +1,1 @@
+"""``mme demo``: from an empty machine to checked predictions of three tenants, on the local cloud."""

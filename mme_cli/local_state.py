@@ -1,0 +1,107 @@
+"""``.mme/local.json``: what `mme up` tells the other commands (and the README's curl lines) about the running local cloud."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from mme_cli.errors import CommandError
+
+__all__ = ["DEFAULT_FOLDER", "Keys", "LocalState", "local_api_url"]
+
+DEFAULT_FOLDER = Path(".mme")
+_FILE = "local.json"
+_API_URL = re.compile(r"https://(?P<api>[^./]+)\.execute-api\.[^/]+/(?P<stage>[^/]+)/?")
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """AWS credentials of one principal."""
+
+    access_key_id: str
+    secret_access_key: str
+    session_token: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LocalState:
+    """The running local cloud.
+
+    Attributes:
+        endpoint_url: the gateway, on 127.0.0.1.
+        region: its AWS region.
+        account: its AWS account id.
+        pid: process id of `mme up`.
+        directory: the cloud's own folder; it goes with the cloud.
+        admin: an IAM user that may deploy; never the root key.
+        outputs: outputs of the deployed stacks by name; ``ApiUrl`` is the local address.
+    """
+
+    endpoint_url: str
+    region: str
+    account: str
+    pid: int
+    directory: str
+    admin: Keys
+    outputs: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, folder: Path = DEFAULT_FOLDER) -> LocalState:
+        """Read the state; raises `CommandError` when no local cloud runs here."""
+        path = folder / _FILE
+        try:
+            document = json.loads(path.read_text("utf-8"))
+            state = cls(**{**document, "admin": Keys(**document["admin"])})
+        except FileNotFoundError:
+            raise CommandError(f"no local cloud runs here ({path} is missing): start one with 'mme up' in this folder") from None
+        except (ValueError, TypeError, KeyError):
+            raise CommandError(f"{path} is not readable: stop 'mme up', delete the file and start again") from None
+        if not _alive(state.pid):
+            raise CommandError(f"the local cloud of {path} has ended (process {state.pid}): start it again with 'mme up'")
+        return state
+
+    def write(self, folder: Path = DEFAULT_FOLDER) -> Path:
+        """Write the state, readable by its owner only; returns the file."""
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path = folder / _FILE
+        scratch = folder / f".{_FILE}.{os.getpid()}"
+        scratch.touch(mode=0o600)
+        scratch.write_text(json.dumps(asdict(self), indent=2) + "\n", "utf-8")
+        scratch.replace(path)
+        return path
+
+    def remove(self, folder: Path = DEFAULT_FOLDER) -> None:
+        """Remove the file, and the folder when nothing else is in it."""
+        (folder / _FILE).unlink(missing_ok=True)
+        try:
+            folder.rmdir()
+        except OSError:
+            return  # other files of the user's are in it, or it is gone already
+
+    def output(self, name: str) -> str:
+        """A stack output; raises `CommandError` when the stacks are not deployed."""
+        if name not in self.outputs:
+            raise CommandError(f"the deployed stacks have no output {name!r}: run 'mme deploy' first")
+        return self.outputs[name]
+
+
+def local_api_url(url: str, endpoint_url: str) -> str:
+    """The local address of a REST API stage whose AWS address is ``url`` (names of ``*.execute-api`` do not resolve locally)."""
+    match = _API_URL.fullmatch(url)
+    if match is None:
+        raise CommandError(f"API address {url!r} is not of the form https://<id>.execute-api.<region>.<suffix>/<stage>/")
+    return f"{endpoint_url}/_aws/execute-api/{match['api']}/{match['stage']}"
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True

@@ -1,0 +1,205 @@
+"""The ``mme`` command line."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from mme_cli.console import Steps, print_json, stderr, stdout
+from mme_cli.errors import CommandError
+from mme_cli.local_state import LocalState
+
+if TYPE_CHECKING:
+    from mme_cli.demo.run import DemoReport
+    from mme_cli.local_state import Keys
+
+app = typer.Typer(
+    name="mme",
+    help="Serve thousands of tenants' models from SageMaker multi-model endpoints.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+)
+
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]
+Project = Annotated[Path, typer.Option(help="Folder of the CDK app (app.py, cdk.json).", file_okay=False)]
+
+_DEMO_STEPS = 5
+_INTERRUPTED = 130
+
+
+@app.command(epilog="Examples:  mme demo  |  mme demo --json > report.json")
+def demo(
+    project: Project = Path(),
+    models: Annotated[
+        Path | None, typer.Option(help="Folder with models that 'mme demo-models' prepared; left out, they are trained.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """From nothing to checked predictions: local cloud, cdk deploy, three tenants onboarded over HTTP."""
+    from mme_cli.demo.run import run_demo
+
+    report = run_demo(project.resolve(), Steps(_DEMO_STEPS), models)
+    if as_json:
+        print_json(report.document())
+    else:
+        _print_demo(report)
+    if report.wrong:
+        named = ", ".join(f"{row.tenant}/{row.model} (by {row.difference:.3g})" for row in report.wrong)
+        raise CommandError(f"predictions differ from the model's own by more than 1e-6: {named}")
+
+
+@app.command("demo-models", epilog="Example:  mme demo-models build/demo && mme demo --models build/demo")
+def demo_models(folder: Annotated[Path, typer.Argument(help="Folder to write artifacts and expected predictions to.")]) -> None:
+    """Train the demo's models and write their artifacts."""
+    from mme_cli.demo.models import prepare
+
+    for model in prepare(folder):
+        stdout.print(f"{model.tenant}/{model.model}: {folder / model.artifact}")
+
+
+@app.command(epilog="Examples:  mme up  |  mme up --port 4566 --models-per-instance 3")
+def up(
+    port: Annotated[int | None, typer.Option(min=1024, max=65535, help="Port of the gateway on 127.0.0.1; left out, a free one.")] = None,
+    models_per_instance: Annotated[int | None, typer.Option(min=1, help="Memory of an instance, in small XGBoost models.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Run the local cloud in the foreground; Ctrl-C ends it and leaves nothing behind."""
+    from mme_cli.cloud import running_cloud
+
+    with running_cloud(port=port, models_per_instance=models_per_instance) as state:
+        path = state.write()
+        try:
+            if as_json:
+                print_json({"endpoint_url": state.endpoint_url, "region": state.region, "account": state.account, "state": str(path)})
+            else:
+                stdout.print(
+                    f"local cloud: {state.endpoint_url} (account {state.account}, region {state.region}); written to {path}", soft_wrap=True
+                )
+                stdout.print("next, in another terminal: mme deploy     end it here with Ctrl-C")
+            sys.stdout.flush()
+            signal.pause()
+        except KeyboardInterrupt:
+            stderr.print("stopping")
+        finally:
+            state.remove()
+
+
+@app.command(epilog="Example:  mme deploy")
+def deploy(project: Project = Path(), as_json: Json = False) -> None:
+    """Run the real `cdk bootstrap` and `cdk deploy` against the running local cloud."""
+    from mme_cli.cdk import deploy as run_deploy
+
+    steps = Steps(1)
+    with steps.step("cdk bootstrap and cdk deploy"):
+        state = run_deploy(LocalState.read(), project.resolve(), steps.detail)
+    state.write()
+    _print_outputs(state, as_json=as_json)
+
+
+@app.command(epilog="Example:  mme destroy")
+def destroy(project: Project = Path()) -> None:
+    """Run the real `cdk destroy` of every stack against the running local cloud."""
+    from mme_cli.cdk import destroy as run_destroy
+
+    steps = Steps(1)
+    with steps.step("cdk destroy"):
+        state = run_destroy(LocalState.read(), project.resolve(), steps.detail)
+    state.write()
+
+
+@app.command(
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []},
+    epilog="Example:  mme cdk diff -c environment=local",
+)
+def cdk(context: typer.Context, project: Project = Path()) -> None:
+    """Run any command of the CDK CLI against the running local cloud."""
+    from mme_cli.cdk import run_cdk
+
+    run_cdk(LocalState.read(), project.resolve(), context.args, print)
+
+
+@app.command(epilog="Example:  mme status --json")
+def status(as_json: Json = False) -> None:
+    """Endpoints, instances, resident models and hit ratio of the running local cloud."""
+    from mme_cli.platform import local_status
+
+    document = local_status(LocalState.read())
+    if as_json:
+        print_json(document)
+    else:
+        _print_status(document)
+
+
+@app.command(epilog='Examples:  eval "$(mme credentials --tenant acme)"  |  mme credentials --admin --json')
+def credentials(
+    tenant: Annotated[str | None, typer.Option(help="A session that may call the paths of this tenant only.")] = None,
+    admin: Annotated[bool, typer.Option("--admin", help="A session of the platform-admin role.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Credentials for the deployed API on the local cloud, as shell exports."""
+    from mme_cli.platform import LocalPlatform
+
+    if admin == (tenant is not None):
+        raise typer.BadParameter("name either --tenant TENANT or --admin")
+    platform = LocalPlatform(LocalState.read())
+    keys = platform.admin_keys if tenant is None else platform.tenant_keys(tenant)
+    _print_credentials(platform.state, keys, as_json=as_json)
+
+
+def _print_outputs(state: LocalState, *, as_json: bool) -> None:
+    if as_json:
+        print_json(state.outputs)
+        return
+    for name, value in state.outputs.items():
+        stdout.print(f"{name}: {value}", soft_wrap=True, markup=False)
+
+
+def _print_credentials(state: LocalState, keys: Keys, *, as_json: bool) -> None:
+    variables = {
+        "AWS_ACCESS_KEY_ID": keys.access_key_id,
+        "AWS_SECRET_ACCESS_KEY": keys.secret_access_key,
+        "AWS_SESSION_TOKEN": keys.session_token or "",
+        "AWS_REGION": state.region,
+        "API_URL": state.output("ApiUrl"),
+    }
+    if as_json:
+        print_json(variables)
+        return
+    for name, value in variables.items():
+        print(f"export {name}='{value}'")
+
+
+def _print_status(document: dict[str, object]) -> None:
+    from mme_cli.tables import status_tables
+
+    for table in status_tables(document):
+        stdout.print(table)
+
+
+def _print_demo(report: DemoReport) -> None:
+    from mme_cli.tables import demo_table
+
+    stdout.print(demo_table(report))
+    stdout.print(f"{report.requests} requests, hit ratio {report.hit_ratio:.3f}, {report.evictions} evictions")
+
+
+def run() -> None:
+    """Entry point: errors become one line on standard error and an exit status (1 failed, 2 usage, 130 interrupted)."""
+    try:
+        app()
+    except CommandError as error:
+        stderr.print(f"mme: {error}", style="red", markup=False, soft_wrap=True)
+        sys.exit(1)
+    except KeyboardInterrupt:
+        stderr.print("mme: interrupted")
+        sys.exit(_INTERRUPTED)
+
+
+if __name__ == "__main__":
+    run()

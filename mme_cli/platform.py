@@ -1,0 +1,69 @@
+"""A deployed platform on the local cloud, as its operator and its tenants reach it."""
+
+from __future__ import annotations
+
+import json
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+from urllib.error import URLError
+from urllib.request import urlopen
+
+from mme_cli.errors import CommandError
+from mme_cli.local_state import Keys, LocalState
+from mme_cli.principals import platform_admin, sts_client, tenant_session
+from mme_cli.signed_http import SignedClient
+
+if TYPE_CHECKING:
+    from mypy_boto3_sts import STSClient
+
+__all__ = ["LocalPlatform", "local_status"]
+
+_STATUS_TIMEOUT_SECONDS = 10
+
+
+class LocalPlatform:
+    """Clients of the deployed tenant API.
+
+    Args:
+        state: the running local cloud with the stacks' outputs.
+    """
+
+    def __init__(self, state: LocalState) -> None:
+        self.state = state
+
+    @cached_property
+    def admin_keys(self) -> Keys:
+        """A session of the platform-admin role."""
+        return platform_admin(self._sts(self.state.admin), self.state.output("PlatformAdminRoleArn"))
+
+    def tenant_keys(self, tenant: str) -> Keys:
+        """A session that may call the paths of ``tenant`` only."""
+        return tenant_session(self._sts(self.admin_keys), self.state.output("TenantAccessRoleArn"), tenant)
+
+    def admin_client(self) -> SignedClient:
+        """Calls the API as the platform's admin."""
+        return self._client(self.admin_keys)
+
+    def tenant_client(self, tenant: str) -> SignedClient:
+        """Calls the API as a tenant."""
+        return self._client(self.tenant_keys(tenant))
+
+    def loads(self) -> int:
+        """How many model loads the endpoints have done so far."""
+        return sum(sum(endpoint["loads_by_model"].values()) for endpoint in local_status(self.state)["endpoints"])
+
+    def _client(self, keys: Keys) -> SignedClient:
+        return SignedClient(self.state.output("ApiUrl"), keys, self.state.region)
+
+    def _sts(self, keys: Keys) -> STSClient:
+        return sts_client(keys, self.state.region, self.state.endpoint_url)
+
+
+def local_status(state: LocalState) -> dict[str, Any]:
+    """Endpoints, instances and resident models of the local cloud; raises `CommandError`."""
+    try:
+        with urlopen(f"{state.endpoint_url}/_mme/status", timeout=_STATUS_TIMEOUT_SECONDS) as response:  # noqa: S310 - our own loopback address
+            document: dict[str, Any] = json.load(response)
+    except (URLError, ValueError) as error:
+        raise CommandError(f"the local cloud at {state.endpoint_url} does not answer: {error}") from error
+    return document

@@ -1,0 +1,61 @@
+"""Credentials of the platform's roles: platform-admin, and a tenant's session that is tagged with the tenant."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from mme_cli.errors import CommandError
+from mme_cli.local_state import Keys
+from mme_facts.grammar import GrammarError, check_tenant_id
+
+if TYPE_CHECKING:
+    from mypy_boto3_sts import STSClient
+
+__all__ = ["platform_admin", "sts_client", "tenant_session"]
+
+_SESSION_SECONDS = 3600
+"""Role chaining limits a session to an hour (IAM User Guide: Roles terms and concepts)."""
+
+
+def sts_client(keys: Keys, region: str, endpoint_url: str | None = None) -> STSClient:
+    """An STS client of one principal."""
+    import boto3
+
+    return boto3.client(
+        "sts",
+        region_name=region,
+        endpoint_url=endpoint_url,
+        aws_access_key_id=keys.access_key_id,
+        aws_secret_access_key=keys.secret_access_key,
+        aws_session_token=keys.session_token,
+    )
+
+
+def platform_admin(sts: STSClient, role_arn: str) -> Keys:
+    """A session of the platform-admin role; raises `CommandError`."""
+    return _assume(sts, RoleArn=role_arn, RoleSessionName="platform-admin", DurationSeconds=_SESSION_SECONDS)
+
+
+def tenant_session(sts: STSClient, role_arn: str, tenant: str) -> Keys:
+    """A session of the tenant access role, tagged with ``tenant``; ``sts`` must be the platform-admin's; raises `CommandError`."""
+    try:
+        check_tenant_id(tenant)
+    except GrammarError as error:
+        raise CommandError(str(error)) from None
+    return _assume(
+        sts,
+        RoleArn=role_arn,
+        RoleSessionName=f"tenant-{tenant}"[:64],
+        DurationSeconds=_SESSION_SECONDS,
+        Tags=[{"Key": "tenant", "Value": tenant}],
+    )
+
+
+def _assume(sts: STSClient, **request: Any) -> Keys:
+    try:
+        credentials = sts.assume_role(**request)["Credentials"]
+    except (ClientError, BotoCoreError) as error:
+        raise CommandError(f"role {request['RoleArn']} could not be assumed: {error}") from error
+    return Keys(credentials["AccessKeyId"], credentials["SecretAccessKey"], credentials["SessionToken"])

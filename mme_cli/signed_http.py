@@ -1,0 +1,79 @@
+"""HTTP calls signed with SigV4, for APIs with IAM authorization."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from botocore.auth import SigV4Auth
+from botocore.awsrequest import AWSRequest
+from botocore.credentials import Credentials
+from botocore.exceptions import HTTPClientError
+from botocore.httpsession import URLLib3Session
+
+from mme_cli.errors import CommandError
+from mme_cli.local_state import Keys
+
+__all__ = ["Answer", "SignedClient"]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """An HTTP answer; header names are lower-case."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    def json(self) -> dict[str, object]:
+        """The body as a JSON object."""
+        document = json.loads(self.body)
+        if not isinstance(document, dict):
+            raise CommandError(f"the answer is not a JSON object: {self.body[:200]!r}")
+        return document
+
+
+class SignedClient:
+    """Calls one API as one principal; keeps its connections open; may be used by several threads.
+
+    Args:
+        url: the stage's address.
+        keys: the principal's credentials.
+        region: AWS region of the API.
+        timeout_seconds: for connecting, and for each read.
+    """
+
+    def __init__(self, url: str, keys: Keys, region: str, timeout_seconds: int = 35) -> None:
+        self._url = url.rstrip("/")
+        credentials = Credentials(keys.access_key_id, keys.secret_access_key, keys.session_token)
+        self._auth = SigV4Auth(credentials, "execute-api", region)
+        self._session = URLLib3Session(timeout=timeout_seconds, max_pool_connections=16)
+
+    def call(self, method: str, path: str, body: bytes = b"", headers: Mapping[str, str] | None = None) -> Answer:
+        """Send one request; raises `CommandError` when no answer comes."""
+        request = AWSRequest(method=method, url=f"{self._url}{path}", data=body, headers=dict(headers or {}))
+        self._auth.add_auth(request)
+        return self._send(request)
+
+    def upload(self, method: str, url: str, body: bytes, headers: Mapping[str, str]) -> Answer:
+        """Send a presigned request as it is."""
+        return self._send(AWSRequest(method=method, url=url, data=body, headers=dict(headers)))
+
+    def expect(
+        self, statuses: tuple[int, ...], method: str, path: str, document: object = None, headers: Mapping[str, str] | None = None
+    ) -> Answer:
+        """Send a JSON request; raises `CommandError` with the problem's text when the status is another."""
+        body = b"" if document is None else json.dumps(document).encode()
+        answer = self.call(method, path, body, {"content-type": "application/json", **(headers or {})})
+        if answer.status not in statuses:
+            raise CommandError(f"{method} {path} answered {answer.status}: {answer.body.decode('utf-8', 'replace')[:500]}")
+        return answer
+
+    def _send(self, request: AWSRequest) -> Answer:
+        prepared = request.prepare()
+        try:
+            response = self._session.send(prepared)
+        except HTTPClientError as error:
+            raise CommandError(f"{prepared.method} {prepared.url.partition('?')[0]} got no answer: {error}") from error
+        return Answer(response.status_code, {name.lower(): value for name, value in response.headers.items()}, response.content)

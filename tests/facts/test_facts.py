@@ -1,0 +1,62 @@
+"""Limits, environment values, the error table, images and lazy exports."""
+
+import base64
+import subprocess
+import sys
+
+import pytest
+
+from mme_facts import lazy, limits
+from mme_facts.environment import Pool, dump_pools, load_pools
+from mme_facts.images import UnknownImageError, framework_image, frameworks, versions
+from mme_facts.problems import PROBLEMS
+
+
+def test_the_greatest_body_through_the_api_fits_the_lambda_event_with_its_envelope():
+    body = bytes(limits.api_binary_body_bytes())
+    encoded = len(base64.b64encode(body))
+    assert encoded + 60_000 < limits.LAMBDA_EVENT_BYTES < encoded + 70_000
+
+
+def test_pools_round_trip_through_their_environment_variable():
+    pools = (Pool("main", "xgboost", "mme-xgboost", "AllTraffic"), Pool("second", "sklearn", "mme-sklearn", "AllTraffic"))
+    assert load_pools(dump_pools(pools)) == pools
+
+
+def test_problem_types_are_stable_names_with_an_error_status():
+    assert all(slug == problem.slug and problem.type == f"urn:mme:problem:{slug}" for slug, problem in PROBLEMS.items())
+    assert all(400 <= problem.status < 600 for problem in PROBLEMS.values())
+
+
+def test_every_known_image_has_an_account_in_the_regions_it_names():
+    for framework in frameworks():
+        for version in versions(framework):
+            image = framework_image(framework, version)
+            assert image.repository.startswith("sagemaker-")
+            assert image.tag.startswith(version)
+            assert all(len(image.account(region)) == 12 for region in image.accounts)
+
+
+def test_an_unknown_image_names_what_is_known():
+    with pytest.raises(UnknownImageError, match="xgboost"):
+        versions("xgbost")
+    with pytest.raises(UnknownImageError, match=r"1\.7-1"):
+        framework_image("xgboost", "9.9")
+    with pytest.raises(UnknownImageError, match="us-east-1"):
+        framework_image("xgboost", "1.7-1").account("mars-north-1")
+
+
+def test_lazy_exports_load_a_module_only_when_its_name_is_asked_for():
+    getattr_, dir_ = lazy.attach("mme_facts", {"GrammarError": "grammar"})
+    assert dir_() == ["GrammarError"]
+    assert getattr_("GrammarError").__name__ == "GrammarError"
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        getattr_("nothing")
+
+
+def test_mme_facts_needs_nothing_but_the_standard_library():
+    modules = "mme_facts.grammar, mme_facts.limits, mme_facts.environment, mme_facts.problems, mme_facts.images"
+    code = f"import sys; sys.path.insert(0, sys.argv[1]); import {modules}; print(len(mme_facts.images.frameworks()))"
+    root = __file__.rpartition("/tests/")[0]
+    done = subprocess.run([sys.executable, "-I", "-S", "-c", code, root], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
