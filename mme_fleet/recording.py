@@ -1,0 +1,64 @@
+"""Record what a fleet was told and what it answered, and check that another fleet answers the same."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from mme_fleet.events import Action, Event
+from mme_fleet.fleet import Fleet
+
+__all__ = ["Recorder", "ReplayMismatchError", "Step", "replay"]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One call of `Fleet.on`: when, what was told, what was answered."""
+
+    now: float
+    event: Event
+    actions: tuple[Action, ...]
+
+
+class ReplayMismatchError(AssertionError):
+    """A replayed step gave other actions than the recorded ones; the text names the step and both."""
+
+
+class Recorder:
+    """Stands in front of a fleet and remembers every step. It grows without bound: for tests and analysis.
+
+    Args:
+        fleet: the fleet that answers.
+    """
+
+    def __init__(self, fleet: Fleet) -> None:
+        self._fleet = fleet
+        self._steps: list[Step] = []
+
+    def on(self, event: Event, now: float) -> tuple[Action, ...]:
+        """As `Fleet.on`."""
+        actions = self._fleet.on(event, now)
+        self._steps.append(Step(now, event, actions))
+        return actions
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """What happened so far."""
+        return tuple(self._steps)
+
+
+def replay(steps: Iterable[Step], fleet: Fleet) -> int:
+    """Tell ``fleet``, which must be fresh, the recorded events.
+
+    Returns:
+        The number of steps.
+
+    Raises:
+        ReplayMismatchError: at the first step whose actions differ.
+    """
+    count = 0
+    for count, step in enumerate(steps, 1):
+        actions = fleet.on(step.event, step.now)
+        if actions != step.actions:
+            raise ReplayMismatchError(f"step {count}, {step.event}: recorded {step.actions}, replayed {actions}")
+    return count

@@ -1,0 +1,58 @@
+"""The error answers of a fleet, in the terms of InvokeEndpoint (`mme_facts.runtime_errors`)."""
+
+from __future__ import annotations
+
+from mme_facts import runtime_errors
+from mme_fleet.events import LoadFailed, LoadFailure, ReplyError
+
+__all__ = ["load_error", "not_ready", "out_of_memory", "reply_error", "too_large", "unavailable"]
+
+_INSUFFICIENT_STORAGE = 507
+"""The container contract's status for what does not fit."""
+
+
+def unavailable(why: str) -> ReplyError:
+    """No instance can serve the request."""
+    return _error(runtime_errors.SERVICE_UNAVAILABLE, f"The endpoint cannot answer now, {why}: try again.")
+
+
+def not_ready(model: str) -> ReplyError:
+    """The load outlasted the wait."""
+    return _error(runtime_errors.MODEL_NOT_READY, f"Model {model} is still being loaded: try again.")
+
+
+def too_large(model: str, needed: int, budget: int, what: str) -> ReplyError:
+    """The model can never fit an instance."""
+    message = f"Model {model} needs {needed} bytes of {what}; an instance of this endpoint has {budget}."
+    return _error(runtime_errors.MODEL_ERROR, message, _INSUFFICIENT_STORAGE)
+
+
+def out_of_memory(model: str) -> ReplyError:
+    """The container refused the load with 507 to the last attempt."""
+    message = f"Model {model} did not fit in the container's memory, after evicting others as well."
+    return _error(runtime_errors.MODEL_ERROR, message, _INSUFFICIENT_STORAGE)
+
+
+def load_error(event: LoadFailed) -> ReplyError:
+    """A download or load failed."""
+    if event.kind in (LoadFailure.MISSING, LoadFailure.DENIED):
+        return _error(runtime_errors.VALIDATION_ERROR, event.message or f"Failed to download model data of {event.model}.")
+    if event.kind is LoadFailure.UNAVAILABLE:
+        return unavailable(event.message or f"the artifact of {event.model} cannot be fetched")
+    return _error(runtime_errors.MODEL_ERROR, event.message or f"Model {event.model} cannot be loaded.", event.status or 500)
+
+
+def reply_error(status: int | None) -> ReplyError | None:
+    """What the container's status means to the caller (see `Replied.status`); ``None`` for success."""
+    if status is None:
+        return unavailable("the connection to the container broke")
+    if status == 0:
+        return _error(runtime_errors.MODEL_ERROR, "Received server error (0) from primary: the invocation timed out.", 0)
+    if 200 <= status < 300:
+        return None
+    kind = "client" if 400 <= status < 500 else "server"
+    return _error(runtime_errors.MODEL_ERROR, f"Received {kind} error ({status}) from primary.", status)
+
+
+def _error(code: str, message: str, original_status: int | None = None) -> ReplyError:
+    return ReplyError(code, runtime_errors.STATUS[code], message, original_status)
