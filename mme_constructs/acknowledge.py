@@ -1,0 +1,102 @@
+"""Acknowledging cdk-nag findings with a reason, also where a finding's id is known only at synthesis.
+
+cdk-nag names a wildcard finding by the policy's resolved resource (``AwsSolutions-IAM5[Resource::<Bucket.Arn>/models/*]``). A reference to
+another stack gets its final form when the app synthesizes, so `acknowledge_wildcards` decides then: after references are resolved, before the
+plugins of the app run.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import aws_cdk as cdk
+import jsii
+from aws_cdk import aws_iam as iam
+from constructs import IConstruct, IValidation
+
+__all__ = ["acknowledge", "acknowledge_grant", "acknowledge_wildcards"]
+
+_PACKS = ("AwsSolutions", "NIST.800.53.R5")
+
+
+def acknowledge(scope: IConstruct, reasons: Mapping[str, str]) -> None:
+    """Acknowledge findings on ``scope`` and everything below it.
+
+    Args:
+        scope: where the acknowledgement holds.
+        reasons: rule id as the pack writes it (``AwsSolutions-S1``, ``NIST.800.53.R5-LambdaInsideVPC``) -> why the finding is right as it is.
+    """
+    validations = cdk.Validations.of(scope)
+    for rule, reason in reasons.items():
+        pack = next(pack for pack in _PACKS if rule.startswith(f"{pack}-"))
+        validations.acknowledge(cdk.Acknowledgment(id=f"{pack}::{rule}", reason=reason))
+
+
+def acknowledge_wildcards(scope: IConstruct, reasons: Mapping[str, str]) -> None:
+    """Acknowledge wildcard resources of the IAM policies at or below ``scope``.
+
+    Args:
+        scope: a role or policy.
+        reasons: literal tail of the resource (``/models/*``; ``*`` alone stands for the resource ``*`` only) -> why it ends in a wildcard.
+            A wildcard that no tail matches stays a finding.
+    """
+    scope.node.add_validation(_Wildcards(scope, reasons))
+
+
+def acknowledge_grant(grantee: iam.IGrantable, reasons: Mapping[str, str]) -> None:
+    """`acknowledge_wildcards` on whoever got a grant, if it is a construct whose policy is ours to render."""
+    principal = grantee.grant_principal
+    if isinstance(principal, iam.Role):
+        acknowledge_wildcards(principal, reasons)
+
+
+@jsii.implements(IValidation)
+class _Wildcards:
+    def __init__(self, scope: IConstruct, reasons: Mapping[str, str]) -> None:
+        self._scope, self._reasons = scope, dict(reasons)
+
+    def validate(self) -> list[str]:
+        for construct in self._scope.node.find_all():
+            if isinstance(construct, iam.CfnPolicy):
+                document = cdk.Stack.of(construct).resolve(construct.policy_document)
+                for resource in _wildcard_resources(document):
+                    reason = self._reason(resource)
+                    if reason is not None:
+                        acknowledge(construct, {f"AwsSolutions-IAM5[Resource::{resource}]": reason})
+        return []
+
+    def _reason(self, resource: str) -> str | None:
+        for tail, reason in self._reasons.items():
+            if resource == tail or (tail != "*" and resource.endswith(tail)):
+                return reason
+        return None
+
+
+def _wildcard_resources(document: Mapping[str, Any]) -> Iterator[str]:
+    for statement in document.get("Statement", ()):
+        if statement["Effect"] == "Allow":
+            resources = statement["Resource"]
+            for resource in resources if isinstance(resources, list) else [resources]:
+                text = _flatten(resource)
+                if "*" in text:
+                    yield text
+
+
+def _flatten(node: Any) -> str:
+    """Render an intrinsic as cdk-nag does in its finding ids."""
+    if isinstance(node, str):
+        return node.replace("${", "<").replace("}", ">")
+    match node:
+        case {"Fn::Join": [delimiter, items]}:
+            return str(delimiter).join(_flatten(item) for item in items)
+        case {"Fn::Sub": text}:
+            return _flatten(text)
+        case {"Fn::GetAtt": [resource, attribute]}:
+            return f"<{_flatten(resource)}.{_flatten(attribute)}>"
+        case {"Fn::ImportValue": value}:
+            return _flatten(value)
+        case {"Ref": name}:
+            return f"<{_flatten(name)}>"
+    return json.dumps(node, separators=(",", ":"), ensure_ascii=False)

@@ -1,0 +1,155 @@
+"""What every multi-model endpoint offers, whether this app owns it or not: grants and metrics."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import aws_cdk as cdk
+from aws_cdk import aws_cloudwatch as cloudwatch
+from aws_cdk import aws_iam as iam
+
+from mme_constructs.errors import MetricError, TenantError
+from mme_facts.grammar import GrammarError, tenant_pattern
+from mme_facts.metrics import ENDPOINT_METRICS
+
+__all__ = ["EndpointOperations", "IMultiModelEndpoint"]
+
+
+class IMultiModelEndpoint(Protocol):
+    """A multi-model endpoint, as the other constructs take it."""
+
+    @property
+    def endpoint_name(self) -> str:
+        """Its name."""
+
+    @property
+    def endpoint_arn(self) -> str:
+        """Its ARN."""
+
+    @property
+    def variant_name(self) -> str:
+        """The production variant that serves."""
+
+    def grant_invoke(self, grantee: iam.IGrantable) -> iam.Grant:
+        """Let ``grantee`` invoke every tenant's models."""
+
+    def grant_invoke_tenant(self, grantee: iam.IGrantable, tenant: str) -> iam.Grant:
+        """Let ``grantee`` invoke one tenant's models."""
+
+    def metric(self, name: str, *, statistic: str | None = None, period_minutes: int = 1) -> cloudwatch.Metric:
+        """A metric of the endpoint by its official name."""
+
+
+class EndpointOperations:
+    """Grants and metrics over a name, an ARN and a variant: the shared half of owned and imported endpoints."""
+
+    endpoint_name: str
+    endpoint_arn: str
+    variant_name: str
+
+    def grant_invoke(self, grantee: iam.IGrantable) -> iam.Grant:
+        """Let ``grantee`` invoke **every** tenant's models: for functions that map the caller to a tenant themselves."""
+        return iam.Grant.add_to_principal(grantee=grantee, actions=["sagemaker:InvokeEndpoint"], resource_arns=[self.endpoint_arn])
+
+    def grant_invoke_tenant(self, grantee: iam.IGrantable, tenant: str) -> iam.Grant:
+        """Let ``grantee`` invoke the models of one tenant only.
+
+        Args:
+            grantee: who.
+            tenant: a tenant id, or an IAM policy variable such as ``${aws:PrincipalTag/tenant}``.
+
+        Raises:
+            TenantError: ``tenant`` is outside the grammar; a looser pattern would reach other tenants.
+
+        Source: Amazon SageMaker AI, Multi-Model Endpoint Security (condition key ``sagemaker:TargetModel``). A call without TargetModel
+        does not satisfy the condition and is denied.
+        """
+        try:
+            pattern = tenant_pattern(tenant)
+        except GrammarError as error:
+            raise TenantError("The tenant cannot be granted", value=tenant, allowed=error.allowed, fix="Pass the tenant's id") from error
+        return iam.Grant.add_to_principal(
+            grantee=grantee,
+            actions=["sagemaker:InvokeEndpoint"],
+            resource_arns=[self.endpoint_arn],
+            conditions={"StringLike": {"sagemaker:TargetModel": [pattern]}},
+        )
+
+    def metric(self, name: str, *, statistic: str | None = None, period_minutes: int = 1) -> cloudwatch.Metric:
+        """A metric of the endpoint.
+
+        Args:
+            name: official name, one of `mme_facts.metrics.ENDPOINT_METRICS`.
+            statistic: CloudWatch statistic (``Average``, ``p99``). Default: the metric's usual one.
+            period_minutes: whole minutes; the metrics have no finer grain.
+
+        Raises:
+            MetricError: the metric does not exist or has no such statistic.
+        """
+        known = ENDPOINT_METRICS.get(name)
+        if known is None:
+            raise MetricError(
+                "Multi-model endpoints publish no such metric", value=name, allowed=", ".join(ENDPOINT_METRICS), fix="Use one of these"
+            )
+        chosen = known.statistics[0] if statistic is None else statistic
+        percentile = known.percentiles and chosen.startswith("p") and chosen[1:].replace(".", "", 1).isdigit()
+        if chosen not in known.statistics and not percentile:
+            allowed = ", ".join(known.statistics) + (", percentiles" if known.percentiles else "")
+            raise MetricError(f"{name} has no such statistic", value=chosen, allowed=allowed, fix="Use one of these")
+        if period_minutes < 1:
+            raise MetricError(f"{name} has one value a minute", value=period_minutes, allowed="whole minutes from 1", fix="Use 1 or more")
+        return cloudwatch.Metric(
+            namespace=known.namespace,
+            metric_name=known.name,
+            dimensions_map={"EndpointName": self.endpoint_name, "VariantName": self.variant_name},
+            statistic=chosen,
+            period=cdk.Duration.minutes(period_minutes),
+        )
+
+    def metric_invocations(self) -> cloudwatch.Metric:
+        """Requests to the endpoint, summed."""
+        return self.metric("Invocations")
+
+    def metric_invocations_per_instance(self) -> cloudwatch.Metric:
+        """Requests per instance, summed: what auto scaling tracks."""
+        return self.metric("InvocationsPerInstance")
+
+    def metric_invocation_4xx_errors(self) -> cloudwatch.Metric:
+        """Requests answered with 4XX, summed."""
+        return self.metric("Invocation4XXErrors")
+
+    def metric_invocation_5xx_errors(self) -> cloudwatch.Metric:
+        """Requests answered with 5XX, summed."""
+        return self.metric("Invocation5XXErrors")
+
+    def metric_model_latency(self, statistic: str = "p99") -> cloudwatch.Metric:
+        """Time the container took, microseconds."""
+        return self.metric("ModelLatency", statistic=statistic)
+
+    def metric_model_cache_hit(self) -> cloudwatch.Metric:
+        """Share of requests whose model was loaded, 0 to 1."""
+        return self.metric("ModelCacheHit")
+
+    def metric_model_loading_wait_time(self, statistic: str = "Maximum") -> cloudwatch.Metric:
+        """Time requests waited for download and load, microseconds."""
+        return self.metric("ModelLoadingWaitTime", statistic=statistic)
+
+    def metric_model_unloads(self) -> cloudwatch.Metric:
+        """Number of unloads: the sample count of ``ModelUnloadingTime``."""
+        return self.metric("ModelUnloadingTime", statistic="SampleCount")
+
+    def metric_loaded_model_count(self, statistic: str = "Average") -> cloudwatch.Metric:
+        """Models in the containers' memory; the sum counts a model once per instance that holds it."""
+        return self.metric("LoadedModelCount", statistic=statistic)
+
+    def metric_cpu_utilization(self) -> cloudwatch.Metric:
+        """CPU in percent, summed over the vCPUs: 0 to 100 times their number."""
+        return self.metric("CPUUtilization")
+
+    def metric_memory_utilization(self) -> cloudwatch.Metric:
+        """Memory in percent, 0 to 100."""
+        return self.metric("MemoryUtilization")
+
+    def metric_disk_utilization(self) -> cloudwatch.Metric:
+        """Disk in percent, 0 to 100."""
+        return self.metric("DiskUtilization")

@@ -1,0 +1,123 @@
+"""The error tree of the constructs: what went wrong, the value got, what is allowed, what to do."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+__all__ = [
+    "AutoScalingError",
+    "ConfigurationError",
+    "ContainerError",
+    "EncryptionError",
+    "EndpointNameError",
+    "FunctionError",
+    "InstanceCountError",
+    "LambdaCodeError",
+    "MetricError",
+    "PoolError",
+    "PrefixError",
+    "TenantError",
+    "ThrottleError",
+    "TrustError",
+]
+
+
+class ConfigurationError(ValueError):
+    """A configuration that is known to fail, refused before it crosses into CDK.
+
+    Attributes:
+        code: stable name of the guard rail, the same for every occurrence.
+        value: the value got.
+    """
+
+    code: ClassVar[str] = "configuration"
+
+    def __init__(self, what: str, *, value: object, allowed: str, fix: str) -> None:
+        """Build the text.
+
+        Args:
+            what: what went wrong, without the value.
+            value: the value got.
+            allowed: what is allowed, in words.
+            fix: what to do, an imperative sentence without its full stop.
+        """
+        self.value = value
+        super().__init__(f"{what}: got {value!r}; allowed: {allowed}. {fix}.")
+
+
+class PrefixError(ConfigurationError):
+    """The models prefix cannot serve a multi-model endpoint."""
+
+    code = "prefix"
+
+
+class ContainerError(ConfigurationError):
+    """The container image cannot be resolved or cannot serve several models."""
+
+    code = "container"
+
+
+class InstanceCountError(ConfigurationError):
+    """The smallest and greatest number of instances do not fit."""
+
+    code = "instance-count"
+
+
+class EndpointNameError(ConfigurationError):
+    """The endpoint's name is not one that SageMaker and IAM treat alike."""
+
+    code = "endpoint-name"
+
+
+class EncryptionError(ConfigurationError):
+    """A key was given where the service refuses one."""
+
+    code = "encryption"
+
+
+class AutoScalingError(ConfigurationError):
+    """The scaling settings cannot work."""
+
+    code = "auto-scaling"
+
+
+class MetricError(ConfigurationError):
+    """A metric or statistic that the endpoint does not publish."""
+
+    code = "metric"
+
+
+class TenantError(ConfigurationError):
+    """A tenant id outside the grammar."""
+
+    code = "tenant"
+
+
+class PoolError(ConfigurationError):
+    """The pools do not tell where a version goes."""
+
+    code = "pool"
+
+
+class FunctionError(ConfigurationError):
+    """A function's settings are outside Lambda's limits."""
+
+    code = "function"
+
+
+class LambdaCodeError(ConfigurationError):
+    """The functions' code cannot be collected from what is installed."""
+
+    code = "lambda-code"
+
+
+class ThrottleError(ConfigurationError):
+    """The API's throttle settings cannot work."""
+
+    code = "throttle"
+
+
+class TrustError(ConfigurationError):
+    """A role would be assumable by nobody or by anybody."""
+
+    code = "trust"

@@ -1,0 +1,97 @@
+"""From an upload to an admitted version: the rule and the function behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import aws_cdk as cdk
+from aws_cdk import aws_events as events
+from aws_cdk import aws_events_targets as targets
+from aws_cdk import aws_sqs as sqs
+from constructs import Construct
+
+from mme_constructs.acknowledge import acknowledge
+from mme_constructs.pool import ModelPool, function_environment
+from mme_constructs.tenant_function import FunctionSettings, LogSettings, TenantFunction
+from mme_facts.grammar import INCOMING_PREFIX
+from mme_facts.limits import ARTIFACT_BYTES
+
+if TYPE_CHECKING:
+    from mme_constructs.artifact_store import ModelArtifactStore
+    from mme_constructs.tenant_registry import TenantRegistry
+
+__all__ = ["ModelAdmission"]
+
+
+class ModelAdmission(Construct):
+    """Inspects every object that lands below ``incoming/``, stores it below the models prefix, warms it and flips the route.
+
+    S3 tells EventBridge, a rule calls the function. Events that cannot be delivered or fail for good wait 14 days in a queue.
+
+    Args:
+        scope: the parent.
+        id: the id below the parent.
+        store: where artifacts are.
+        registry: where versions are.
+        pools: which endpoint serves which framework.
+        max_artifact_bytes: greatest upload, compressed bytes. Default 1 GiB.
+        settings: size and limits of the function. Default: one vCPU, 900 s, the account's concurrency.
+        log_settings: how long its logs are kept. Default: three months.
+
+    Raises:
+        PoolError: there is no pool, or two share a name or framework.
+    """
+
+    def __init__(
+        self,
+        scope: Construct,
+        id: str,  # noqa: A002 - CDK's name for it
+        *,
+        store: ModelArtifactStore,
+        registry: TenantRegistry,
+        pools: Sequence[ModelPool],
+        max_artifact_bytes: int = ARTIFACT_BYTES,
+        settings: FunctionSettings | None = None,
+        log_settings: LogSettings | None = None,
+    ) -> None:
+        environment = function_environment(store=store, registry=registry, pools=pools, max_artifact_bytes=max_artifact_bytes)
+        super().__init__(scope, id)
+        self.dead_letters = sqs.Queue(
+            self, "DeadLetters", encryption=sqs.QueueEncryption.SQS_MANAGED, enforce_ssl=True, retention_period=cdk.Duration.days(14)
+        )
+        """Events that failed for good."""
+        acknowledge(self.dead_letters, {"AwsSolutions-SQS3": "It is a dead-letter queue itself."})
+        function = TenantFunction(
+            self,
+            "Function",
+            handler="mme_tenancy.handlers.admission.handler",
+            description="Inspects uploaded artifacts and activates the versions that pass.",
+            environment=environment,
+            settings=FunctionSettings(memory_mb=1769, timeout_seconds=900) if settings is None else settings,
+            log_settings=LogSettings() if log_settings is None else log_settings,
+            dead_letter_queue=self.dead_letters,
+        )
+        self.function = function.function
+        """The function."""
+        registry.grant_admit(function.role)
+        store.grant_read_incoming(function.role)
+        store.grant_put_models(function.role)
+        for pool in pools:
+            pool.endpoint.grant_invoke(function.role)
+        self.rule = events.Rule(
+            self,
+            "Uploaded",
+            description="An upload landed below incoming/.",
+            event_pattern=events.EventPattern(
+                source=["aws.s3"],
+                detail_type=["Object Created"],
+                detail={"bucket": {"name": [store.bucket.bucket_name]}, "object": {"key": [{"prefix": INCOMING_PREFIX}]}},
+            ),
+            targets=[
+                targets.LambdaFunction(
+                    self.function, dead_letter_queue=self.dead_letters, max_event_age=cdk.Duration.hours(24), retry_attempts=185
+                )
+            ],
+        )
+        """The rule on uploads."""

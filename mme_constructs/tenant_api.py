@@ -1,0 +1,234 @@
+"""The tenants' HTTP API: onboarding and invocation."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import aws_cdk as cdk
+from aws_cdk import aws_apigateway as apigateway
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_logs as logs
+from constructs import Construct
+
+from mme_constructs.acknowledge import acknowledge
+from mme_constructs.errors import ThrottleError
+from mme_constructs.gateway_responses import add_problem_responses
+from mme_constructs.pool import ModelPool, function_environment
+from mme_constructs.tenant_function import FunctionSettings, LogSettings, TenantFunction
+from mme_facts.limits import API_GATEWAY_TIMEOUT_SECONDS, ARTIFACT_BYTES
+
+if TYPE_CHECKING:
+    from mme_constructs.artifact_store import ModelArtifactStore
+    from mme_constructs.tenant_registry import TenantRegistry
+
+__all__ = ["ROUTES", "STAGE", "TenantApi", "Throttle"]
+
+STAGE = "v1"
+ROUTES = (
+    ("PUT", "/tenants/{tenant}", "onboarding"),
+    ("GET", "/tenants/{tenant}", "onboarding"),
+    ("GET", "/tenants/{tenant}/models", "onboarding"),
+    ("GET", "/tenants/{tenant}/models/{model}", "onboarding"),
+    ("POST", "/tenants/{tenant}/models/{model}/versions", "onboarding"),
+    ("GET", "/tenants/{tenant}/models/{model}/versions", "onboarding"),
+    ("GET", "/tenants/{tenant}/models/{model}/versions/{version}", "onboarding"),
+    ("POST", "/tenants/{tenant}/models/{model}/invocations", "invocation"),
+)
+"""Method, path below the stage, function."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Throttle:
+    """How fast the whole API may be called.
+
+    Attributes:
+        rate_per_second: sustained requests a second. Default 1,000.
+        burst: requests above it that are let through at once. Default 500.
+
+    Raises:
+        ThrottleError: a number is below 1, or above the account's default quota (Amazon API Gateway quotas: 10,000 and 5,000).
+    """
+
+    rate_per_second: int = 1000
+    burst: int = 500
+
+    def __post_init__(self) -> None:
+        for name, value, greatest in (("rate_per_second", self.rate_per_second, 10_000), ("burst", self.burst, 5_000)):
+            if not 1 <= value <= greatest:
+                raise ThrottleError(f"{name} is out of range", value=value, allowed=f"1 to {greatest:,}", fix="Change it")
+
+
+class TenantApi(Construct):
+    """A REST API with IAM authorization on every method, over the onboarding and the invocation function.
+
+    Bodies are binary in both directions. Errors of the gateway are problem documents like those of the functions. Access logs go to a log
+    group of its own; API Gateway writes them only if the account has a CloudWatch role for it (one per account and region).
+
+    Args:
+        scope: the parent.
+        id: the id below the parent.
+        store: where artifacts are.
+        registry: where tenants, models and versions are.
+        pools: which endpoint serves which framework.
+        max_artifact_bytes: greatest upload, compressed bytes. Default 1 GiB.
+        throttle: how fast the API may be called. Default: `Throttle` as it stands.
+        onboarding_settings: size and limits of the onboarding function. Default: 1,024 MB, 29 s.
+        invocation_settings: size and limits of the invocation function. Default: 1,024 MB, 29 s, the gateway's own limit.
+        log_settings: how long logs are kept. Default: three months.
+        account_logging: whether this construct sets the account's CloudWatch role, as the first or only API of an account must. The setting
+            is shared by all APIs of the account and region, so it stays when the stack goes. Default: no, it is set elsewhere.
+        account_logging_removal_policy: what happens to that setting with the stack. Default: it stays.
+
+    Raises:
+        PoolError: there is no pool, or two share a name or framework.
+    """
+
+    def __init__(
+        self,
+        scope: Construct,
+        id: str,  # noqa: A002 - CDK's name for it
+        *,
+        store: ModelArtifactStore,
+        registry: TenantRegistry,
+        pools: Sequence[ModelPool],
+        max_artifact_bytes: int = ARTIFACT_BYTES,
+        throttle: Throttle | None = None,
+        onboarding_settings: FunctionSettings | None = None,
+        invocation_settings: FunctionSettings | None = None,
+        log_settings: LogSettings | None = None,
+        account_logging: bool = False,
+        account_logging_removal_policy: cdk.RemovalPolicy = cdk.RemovalPolicy.RETAIN,
+    ) -> None:
+        environment = function_environment(store=store, registry=registry, pools=pools, max_artifact_bytes=max_artifact_bytes)
+        super().__init__(scope, id)
+        log_settings = LogSettings() if log_settings is None else log_settings
+        self.onboarding = TenantFunction(
+            self,
+            "Onboarding",
+            handler="mme_tenancy.handlers.onboarding.handler",
+            description="Registers tenants' versions, signs uploads, answers status and lists.",
+            environment=environment,
+            settings=_settings(onboarding_settings),
+            log_settings=log_settings,
+        )
+        """The function behind every route but invocations."""
+        registry.grant_onboard(self.onboarding.role)
+        store.grant_put_incoming(self.onboarding.role)
+        self.invocation = TenantFunction(
+            self,
+            "Invocation",
+            handler="mme_tenancy.handlers.invocation.handler",
+            description="Invokes a tenant's active version.",
+            environment=environment,
+            settings=_settings(invocation_settings),
+            log_settings=log_settings,
+        )
+        """The function behind invocations."""
+        registry.grant_read_routes(self.invocation.role)
+        for pool in pools:
+            pool.endpoint.grant_invoke(self.invocation.role)
+        self.api = self._build_api(Throttle() if throttle is None else throttle, log_settings)
+        """The REST API."""
+        if account_logging:
+            self._build_account_logging(account_logging_removal_policy)
+
+    @property
+    def url(self) -> str:
+        """The stage's URL, ending in ``/``."""
+        return self.api.url
+
+    def arn_for(self, method: str, path: str) -> str:
+        """The ARN that ``execute-api:Invoke`` is granted on.
+
+        Args:
+            method: HTTP method or ``*``.
+            path: path below the stage, from ``/``; may hold wildcards and policy variables.
+        """
+        return self.api.arn_for_execute_api(method, path, STAGE)
+
+    def _build_api(self, throttle: Throttle, log_settings: LogSettings) -> apigateway.RestApi:
+        access_logs = logs.LogGroup(self, "AccessLogs", retention=log_settings.retention, removal_policy=log_settings.removal_policy)
+        api = apigateway.RestApi(
+            self,
+            "Api",
+            description="Tenants onboard and invoke their models.",
+            endpoint_types=[apigateway.EndpointType.REGIONAL],
+            binary_media_types=["*/*"],
+            cloud_watch_role=False,
+            default_method_options=apigateway.MethodOptions(authorization_type=apigateway.AuthorizationType.IAM),
+            deploy_options=apigateway.StageOptions(
+                stage_name=STAGE,
+                throttling_rate_limit=throttle.rate_per_second,
+                throttling_burst_limit=throttle.burst,
+                logging_level=apigateway.MethodLoggingLevel.ERROR,
+                data_trace_enabled=False,
+                access_log_destination=apigateway.LogGroupLogDestination(access_logs),
+                access_log_format=_access_log_format(),
+            ),
+        )
+        api.node.try_remove_child("Endpoint")  # an output that the stack did not ask for
+        integrations = {
+            name: apigateway.LambdaIntegration(
+                function.function,
+                proxy=True,
+                scope_permission_to_method=False,
+                timeout=cdk.Duration.seconds(API_GATEWAY_TIMEOUT_SECONDS),
+            )
+            for name, function in (("onboarding", self.onboarding), ("invocation", self.invocation))
+        }
+        for method, path, function in ROUTES:
+            api.root.resource_for_path(path).add_method(method, integrations[function])
+        add_problem_responses(api)
+        acknowledge(
+            api,
+            {
+                "AwsSolutions-APIG2": "Bodies are opaque bytes to the gateway (binaryMediaTypes */*); the functions validate and name the field.",
+                "AwsSolutions-COG4": "Every method demands IAM signatures; tenants are confined by their role's policy.",
+                "NIST.800.53.R5-APIGWSSLEnabled": "Integrations are Lambda functions, called inside AWS; there is no backend to show a client certificate to.",
+                "NIST.800.53.R5-APIGWCacheEnabledAndEncrypted": "Nothing is cached: answers belong to one tenant and change with its route.",
+            },
+        )
+        return api
+
+    def _build_account_logging(self, removal_policy: cdk.RemovalPolicy) -> None:
+        role = iam.Role(
+            self,
+            "CloudWatchRole",
+            assumed_by=iam.ServicePrincipal("apigateway.amazonaws.com"),
+            managed_policies=[iam.ManagedPolicy.from_aws_managed_policy_name("service-role/AmazonAPIGatewayPushToCloudWatchLogs")],
+            description="Lets API Gateway write logs of every API of this account and region.",
+        )
+        role.apply_removal_policy(removal_policy)
+        account = apigateway.CfnAccount(self, "Account", cloud_watch_role_arn=role.role_arn)
+        account.apply_removal_policy(removal_policy)
+        self.api.deployment_stage.node.add_dependency(account)
+        managed = "Policy::arn:<AWS::Partition>:iam::aws:policy/service-role/AmazonAPIGatewayPushToCloudWatchLogs"
+        acknowledge(
+            role, {f"AwsSolutions-IAM4[{managed}]": "AWS maintains it for exactly this role; the setting serves every API of the account."}
+        )
+
+
+def _settings(settings: FunctionSettings | None) -> FunctionSettings:
+    return FunctionSettings(timeout_seconds=API_GATEWAY_TIMEOUT_SECONDS) if settings is None else settings
+
+
+def _access_log_format() -> apigateway.AccessLogFormat:
+    fields = {
+        "requestId": "$context.requestId",
+        "extendedRequestId": "$context.extendedRequestId",
+        "time": "$context.requestTime",
+        "ip": "$context.identity.sourceIp",
+        "caller": "$context.identity.userArn",
+        "method": "$context.httpMethod",
+        "resource": "$context.resourcePath",
+        "path": "$context.path",
+        "status": "$context.status",
+        "responseBytes": "$context.responseLength",
+        "latencyMs": "$context.responseLatency",
+        "integrationLatencyMs": "$context.integrationLatency",
+        "error": "$context.error.responseType",
+    }
+    return apigateway.AccessLogFormat.custom(json.dumps(fields))

@@ -1,0 +1,95 @@
+"""The table of tenants, models, versions and routes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import aws_cdk as cdk
+from aws_cdk import aws_dynamodb as dynamodb
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_kms as kms
+from constructs import Construct
+
+from mme_facts import table as names
+
+__all__ = ["TenantRegistry"]
+
+
+class TenantRegistry(Construct):
+    """One DynamoDB table: tenants, models with their routes, versions, idempotency items.
+
+    On demand, point-in-time recovery on, items expire by ``expires_at``. Two sparse indexes replace scans: ``moving`` lists what is under
+    way, ``dedicated`` the models of the dedicated endpoint. Names come from `mme_facts.table`.
+
+    Args:
+        scope: the parent.
+        id: the id below the parent.
+        encryption_key: KMS key of the table. Default: a key that DynamoDB owns.
+        deletion_protection: whether DynamoDB refuses to delete the table. Default: it does.
+        removal_policy: what happens to the table with the stack. Default: it stays.
+    """
+
+    def __init__(
+        self,
+        scope: Construct,
+        id: str,  # noqa: A002 - CDK's name for it
+        *,
+        encryption_key: kms.IKey | None = None,
+        deletion_protection: bool = True,
+        removal_policy: cdk.RemovalPolicy = cdk.RemovalPolicy.RETAIN,
+    ) -> None:
+        super().__init__(scope, id)
+        table = dynamodb.Table(
+            self,
+            "Table",
+            partition_key=_text(names.PARTITION_KEY),
+            sort_key=_text(names.SORT_KEY),
+            billing_mode=dynamodb.BillingMode.PAY_PER_REQUEST,
+            point_in_time_recovery_specification=dynamodb.PointInTimeRecoverySpecification(point_in_time_recovery_enabled=True),
+            time_to_live_attribute=names.EXPIRES_AT,
+            encryption=None if encryption_key is None else dynamodb.TableEncryption.CUSTOMER_MANAGED,
+            encryption_key=encryption_key,
+            deletion_protection=deletion_protection,
+            removal_policy=removal_policy,
+        )
+        for index, key, sort in (
+            (names.MOVING_INDEX, names.MOVING_KEY, names.UPDATED_AT),
+            (names.DEDICATED_INDEX, names.DEDICATED_KEY, names.PARTITION_KEY),
+        ):
+            table.add_global_secondary_index(
+                index_name=index, partition_key=_text(key), sort_key=_text(sort), projection_type=dynamodb.ProjectionType.KEYS_ONLY
+            )
+        self._key = encryption_key
+        self.table: dynamodb.ITable = table
+        """The table."""
+
+    def grant_read_routes(self, grantee: iam.IGrantable) -> iam.Grant:
+        """Let ``grantee`` read single items: what the invocation path needs."""
+        return self._grant(grantee, ["dynamodb:GetItem"])
+
+    def grant_admit(self, grantee: iam.IGrantable) -> iam.Grant:
+        """Let ``grantee`` read, write and list items, but delete none: what admission needs."""
+        return self._grant(grantee, ["dynamodb:GetItem", "dynamodb:PutItem", "dynamodb:UpdateItem", "dynamodb:Query"])
+
+    def grant_onboard(self, grantee: iam.IGrantable) -> iam.Grant:
+        """Let ``grantee`` read, write, list and delete items and check conditions in transactions: what onboarding needs."""
+        return self._grant(
+            grantee,
+            [
+                "dynamodb:GetItem",
+                "dynamodb:PutItem",
+                "dynamodb:UpdateItem",
+                "dynamodb:DeleteItem",
+                "dynamodb:Query",
+                "dynamodb:ConditionCheckItem",
+            ],
+        )
+
+    def _grant(self, grantee: iam.IGrantable, actions: Sequence[str]) -> iam.Grant:
+        if self._key is not None:
+            self._key.grant_encrypt_decrypt(grantee)
+        return iam.Grant.add_to_principal(grantee=grantee, actions=actions, resource_arns=[self.table.table_arn])
+
+
+def _text(name: str) -> dynamodb.Attribute:
+    return dynamodb.Attribute(name=name, type=dynamodb.AttributeType.STRING)

@@ -1,0 +1,17 @@
+"""Attribute and index names of the registry's DynamoDB table: constructs create them, functions use them."""
+
+from __future__ import annotations
+
+__all__ = ["DEDICATED_INDEX", "DEDICATED_KEY", "EXPIRES_AT", "MOVING_INDEX", "MOVING_KEY", "PARTITION_KEY", "SORT_KEY", "UPDATED_AT"]
+
+PARTITION_KEY = "PK"
+SORT_KEY = "SK"
+EXPIRES_AT = "expires_at"
+"""Time to live, epoch seconds."""
+UPDATED_AT = "updated_at"
+MOVING_INDEX = "moving"
+MOVING_KEY = "moving"
+"""Present only while a version or placement is under way, so the index is sparse. Sorted by `UPDATED_AT`."""
+DEDICATED_INDEX = "dedicated"
+DEDICATED_KEY = "dedicated"
+"""Present only on models of the dedicated endpoint. Sorted by `PARTITION_KEY`."""
