@@ -1,8 +1,8 @@
 """Acknowledging cdk-nag findings with a reason, also where a finding's id is known only at synthesis.
 
-cdk-nag names a wildcard finding by the policy's resolved resource (``AwsSolutions-IAM5[Resource::<Bucket.Arn>/models/*]``). A reference to
-another stack gets its final form when the app synthesizes, so `acknowledge_wildcards` decides then: after references are resolved, before the
-plugins of the app run.
+cdk-nag names a wildcard finding by the policy's resolved resource (``AwsSolutions-IAM5[Resource::<Bucket.Arn>/models/*]``). A reference
+to another stack gets its final form when the app synthesizes, so `acknowledge_wildcards` decides then: after references are resolved and
+before the plugins of the app run.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def acknowledge(scope: IConstruct, reasons: Mapping[str, str]) -> None:
 
     Args:
         scope: where the acknowledgement holds.
-        reasons: rule id as the pack writes it (``AwsSolutions-S1``, ``NIST.800.53.R5-LambdaInsideVPC``) -> why the finding is right as it is.
+        reasons: rule id as the pack writes it (``AwsSolutions-S1``, ``NIST.800.53.R5-LambdaInsideVPC``) -> why the finding is right.
     """
     validations = cdk.Validations.of(scope)
     for rule, reason in reasons.items():

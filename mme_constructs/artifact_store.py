@@ -86,9 +86,7 @@ class ModelArtifactStore(Construct):
         )
         acknowledge(
             bucket,
-            {
-                "NIST.800.53.R5-S3BucketVersioningEnabled": "Artifacts are immutable: the key holds the digest and is written once. See the construct."
-            },
+            {"NIST.800.53.R5-S3BucketVersioningEnabled": "Artifacts are immutable: the key holds the digest and is written once."},
         )
         self.bucket: s3.IBucket = bucket
         """The bucket."""

@@ -39,7 +39,8 @@ class InvocationScaling:
         invocations_per_instance_per_minute: the target. Measure the rate one instance sustains and set rate per second x 0.5 x 60 (Amazon
             SageMaker AI, Load test your auto scaling configuration). Default 1,200: 40 a second with that factor.
         scale_in_cooldown_seconds: rest after removing an instance. Default 600.
-        scale_out_cooldown_seconds: rest after adding one. Default 300 (both: Set Auto Scaling Policies for Multi-Model Endpoint Deployments).
+        scale_out_cooldown_seconds: rest after adding one. Default 300 (both: Set Auto Scaling Policies for Multi-Model Endpoint
+            Deployments).
 
     Raises:
         AutoScalingError: a number is out of range.
@@ -65,9 +66,10 @@ class InvocationScaling:
 class MultiModelEndpoint(Construct, EndpointOperations):
     """One endpoint that serves every artifact below the store's prefix, loading each on its first request.
 
-    The execution role reads the prefix, pulls the one image and writes the endpoint's own logs and metrics. Model and endpoint configuration
-    have no physical names, because both are replaced on every change; the endpoint keeps its auto scaled instance count on updates
-    (``RetainAllVariantProperties``: it also swallows an intended change of ``min_instances`` on a running endpoint; auto scaling applies that).
+    The execution role reads the prefix, pulls the one image and writes the endpoint's own logs and metrics. Model and endpoint
+    configuration have no physical names, because both are replaced on every change. The endpoint keeps its auto scaled instance count
+    on updates (``RetainAllVariantProperties``; it also swallows an intended change of the initial count, which auto scaling's bounds
+    then apply).
 
     Args:
         scope: the parent.
@@ -199,7 +201,7 @@ class MultiModelEndpoint(Construct, EndpointOperations):
             role,
             {
                 ":log-stream:*": "The endpoint names its log streams after instances; the log group is its own.",
-                "*": "cloudwatch:PutMetricData and ecr:GetAuthorizationToken have no resource; the former is limited to the endpoint's namespaces.",
+                "*": "PutMetricData and GetAuthorizationToken have no resource; the former is limited to the endpoint's namespaces.",
             },
         )
         return role

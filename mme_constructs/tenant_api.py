@@ -185,10 +185,10 @@ class TenantApi(Construct):
         acknowledge(
             api,
             {
-                "AwsSolutions-APIG2": "Bodies are opaque bytes to the gateway (binaryMediaTypes */*); the functions validate and name the field.",
+                "AwsSolutions-APIG2": "Bodies are opaque bytes to the gateway; the functions validate and name the field.",
                 "AwsSolutions-COG4": "Every method demands IAM signatures; tenants are confined by their role's policy.",
-                "NIST.800.53.R5-APIGWSSLEnabled": "Integrations are Lambda functions, called inside AWS; there is no backend to show a client certificate to.",
-                "NIST.800.53.R5-APIGWCacheEnabledAndEncrypted": "Nothing is cached: answers belong to one tenant and change with its route.",
+                "NIST.800.53.R5-APIGWSSLEnabled": "Integrations are functions: there is no backend to show a client certificate to.",
+                "NIST.800.53.R5-APIGWCacheEnabledAndEncrypted": "Nothing is cached: answers belong to one tenant.",
             },
         )
         return api

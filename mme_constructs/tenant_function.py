@@ -129,7 +129,5 @@ class TenantFunction(Construct):
         if dead_letter_queue is None:
             acknowledge(
                 self.function,
-                {
-                    "NIST.800.53.R5-LambdaDLQ": "Called synchronously: the caller gets the error, and Lambda uses dead-letter queues for asynchronous events only."
-                },
+                {"NIST.800.53.R5-LambdaDLQ": "Called synchronously: the caller gets the error; the queues are for asynchronous events."},
             )

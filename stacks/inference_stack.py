@@ -39,7 +39,8 @@ class InferenceStack(cdk.Stack):
             self,
             {
                 **INLINE_POLICIES,
-                "NIST.800.53.R5-SageMakerEndpointConfigurationKMSKeyConfigured": "Volumes hold copies of artifacts, encrypted with a key of AWS; "
-                "pass encryption_key where a customer-managed key is demanded.",
+                "NIST.800.53.R5-SageMakerEndpointConfigurationKMSKeyConfigured": (
+                    "Volumes hold copies of artifacts, encrypted with a key of AWS; pass encryption_key where one of your own is demanded."
+                ),
             },
         )

@@ -46,9 +46,9 @@ class StorageStack(cdk.Stack):
         acknowledge(
             self,
             {
-                "NIST.800.53.R5-S3BucketReplicationEnabled": "One region by decision: tenants upload an artifact again if the region is lost.",
-                "NIST.800.53.R5-S3DefaultEncryptionKMS": "S3-managed keys by decision; pass encryption_key where a customer-managed key is demanded.",
-                "NIST.800.53.R5-DynamoDBInBackupPlan": "Point-in-time recovery covers 35 days; a backup plan is the account's, not this stack's.",
+                "NIST.800.53.R5-S3BucketReplicationEnabled": "One region by decision: tenants upload again if it is lost.",
+                "NIST.800.53.R5-S3DefaultEncryptionKMS": "S3-managed keys by decision; pass encryption_key to use your own.",
+                "NIST.800.53.R5-DynamoDBInBackupPlan": "Point-in-time recovery covers 35 days; a plan is the account's.",
             },
         )
         acknowledge(access_logs, {"NIST.800.53.R5-S3BucketVersioningEnabled": "Access logs are written once by S3 and expire."})

@@ -19,7 +19,7 @@ from mme_constructs import (
     TenantRegistry,
 )
 from mme_constructs.acknowledge import acknowledge
-from stacks.decisions import INLINE_POLICIES
+from stacks.decisions import INLINE_POLICIES, NO_FIREWALL
 from stacks.lifetime import Lifetime
 
 __all__ = ["TenancyStack"]
@@ -76,9 +76,9 @@ class TenancyStack(cdk.Stack):
             self,
             {
                 **INLINE_POLICIES,
-                "AwsSolutions-APIG3": "No anonymous caller reaches a function: every method demands a signature, and the stage throttles.",
-                "NIST.800.53.R5-APIGWAssociatedWithWAF": "No anonymous caller reaches a function: every method demands a signature, and the stage throttles.",
-                "NIST.800.53.R5-CloudWatchLogGroupEncrypted": "CloudWatch Logs encrypts with a key of AWS; logs hold ids and timings, no payloads.",
+                "AwsSolutions-APIG3": NO_FIREWALL,
+                "NIST.800.53.R5-APIGWAssociatedWithWAF": NO_FIREWALL,
+                "NIST.800.53.R5-CloudWatchLogGroupEncrypted": "Encrypted with a key of AWS; logs hold ids and timings, no payloads.",
                 "NIST.800.53.R5-LambdaInsideVPC": "The functions call AWS APIs only; the private variant puts them into a VPC.",
             },
         )
