@@ -1,1 +1,1 @@
-"""TODO."""
+"""One thin handler a Lambda: event, domain, response."""

@@ -1,0 +1,51 @@
+"""The boto3 clients, configured in one place."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import boto3
+from botocore.config import Config
+
+if TYPE_CHECKING:
+    from mypy_boto3_dynamodb import DynamoDBClient
+    from mypy_boto3_s3 import S3Client
+    from mypy_boto3_sagemaker_runtime import SageMakerRuntimeClient
+
+__all__ = ["dynamodb_client", "runtime_client", "s3_client"]
+
+_CONNECT_SECONDS = 2
+
+
+def dynamodb_client(session: boto3.Session) -> DynamoDBClient:
+    """The table's client: short timeouts, because a caller waits."""
+    config = Config(retries={"mode": "standard", "total_max_attempts": 4}, connect_timeout=_CONNECT_SECONDS, read_timeout=5)
+    return session.client("dynamodb", config=config)
+
+
+def s3_client(session: boto3.Session) -> S3Client:
+    """The bucket's client.
+
+    It signs with Signature Version 4 for the regional, virtual-hosted endpoint: a URL that is signed for the global
+    endpoint stops working behind S3's redirect (Amazon S3: virtual hosting of buckets).
+    """
+    config = Config(
+        signature_version="s3v4",
+        s3={"addressing_style": "virtual", "us_east_1_regional_endpoint": "regional"},
+        retries={"mode": "standard", "total_max_attempts": 4},
+        connect_timeout=_CONNECT_SECONDS,
+        read_timeout=60,
+        request_checksum_calculation="when_required",
+    )
+    return session.client("s3", config=config)
+
+
+def runtime_client(session: boto3.Session, read_timeout_seconds: int) -> SageMakerRuntimeClient:
+    """A client for InvokeEndpoint that sends once: the retry rules are ours, so the two layers never multiply."""
+    config = Config(
+        retries={"mode": "standard", "total_max_attempts": 1},
+        connect_timeout=_CONNECT_SECONDS,
+        read_timeout=read_timeout_seconds,
+        max_pool_connections=50,
+    )
+    return session.client("sagemaker-runtime", config=config)

@@ -1,0 +1,229 @@
+"""The registry and the idempotency keys in the one DynamoDB table, by the low-level client."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from botocore.exceptions import ClientError
+
+from mme_facts.table import EXPIRES_AT, PARTITION_KEY, SORT_KEY
+from mme_tenancy.aws.attributes import Item, from_item, to_attribute, to_item
+from mme_tenancy.aws.items import (
+    SCHEMA,
+    TENANT,
+    claim_of,
+    digest_sort_key,
+    item_of,
+    model_of,
+    model_sort_key,
+    partition,
+    tenant_of,
+    version_of,
+    version_sort_key,
+)
+from mme_tenancy.errors import WriteConflictError
+from mme_tenancy.idempotency import IdempotencyKey, IdempotencyRecord, StoredAnswer
+from mme_tenancy.registry import Change, Page
+from mme_tenancy.routes import Model
+from mme_tenancy.tenants import Tenant
+from mme_tenancy.versions import DigestClaim, Version
+
+if TYPE_CHECKING:
+    from mypy_boto3_dynamodb import DynamoDBClient
+    from mypy_boto3_dynamodb.type_defs import QueryInputTypeDef, TransactWriteItemTypeDef
+
+__all__ = ["DynamoIdempotencyStore", "DynamoRegistry"]
+
+_T = TypeVar("_T")
+_CONFLICTS = frozenset({"ConditionalCheckFailed", "TransactionConflict"})
+
+
+class DynamoRegistry:
+    """`mme_tenancy.registry.Registry` on the table.
+
+    Args:
+        client: DynamoDB client.
+        table_name: the table.
+    """
+
+    def __init__(self, client: DynamoDBClient, table_name: str) -> None:
+        self._client = client
+        self._table_name = table_name
+
+    def tenant(self, tenant: str) -> Tenant | None:
+        """The tenant's record, if there is one."""
+        return self._get(tenant, TENANT, tenant_of)
+
+    def model(self, tenant: str, model: str) -> Model | None:
+        """The model's record, if there is one."""
+        return self._get(tenant, model_sort_key(model), model_of)
+
+    def version(self, tenant: str, model: str, number: int) -> Version | None:
+        """The version's record, if there is one."""
+        return self._get(tenant, version_sort_key(model, number), version_of)
+
+    def claim(self, tenant: str, model: str, sha256: str) -> DigestClaim | None:
+        """Which version of the model holds the artifact with this digest, if one does."""
+        return self._get(tenant, digest_sort_key(model, sha256), claim_of)
+
+    def models(self, tenant: str, *, limit: int, after: str | None = None) -> Page[Model]:
+        """At most ``limit`` models by id, those behind the id ``after``."""
+        start = None if after is None else model_sort_key(after)
+        return self._page(tenant, model_sort_key(""), model_of, limit=limit, start=start, forward=True)
+
+    def versions(self, tenant: str, model: str, *, limit: int, before: int | None = None) -> Page[Version]:
+        """At most ``limit`` versions, newest first, those with a number below ``before``."""
+        start = None if before is None else version_sort_key(model, before)
+        return self._page(tenant, version_sort_key(model), version_of, limit=limit, start=start, forward=False)
+
+    def write(self, *changes: Change) -> None:
+        """Write all changes or none; raises `WriteConflictError` if one's revision is not the stored one any more."""
+        writes = [_transact_item(self._table_name, change) for change in changes]
+        try:
+            if len(writes) == 1:
+                self._write_one(writes[0])
+            else:
+                self._client.transact_write_items(TransactItems=writes)
+        except ClientError as error:
+            if _is_conflict(error):
+                raise WriteConflictError("someone else changed the resource at the same time: try again", retry_after_seconds=1) from error
+            raise
+
+    def _write_one(self, write: TransactWriteItemTypeDef) -> None:
+        if "Put" in write:
+            self._client.put_item(**write["Put"])
+        else:
+            self._client.update_item(**write["Update"])
+
+    def _get(self, tenant: str, sort_key: str, read: Callable[[Item], _T]) -> _T | None:
+        answer = self._client.get_item(TableName=self._table_name, Key=_key(partition(tenant), sort_key), ConsistentRead=True)
+        return read(from_item(answer["Item"])) if "Item" in answer else None
+
+    def _page(self, tenant: str, prefix: str, read: Callable[[Item], _T], *, limit: int, start: str | None, forward: bool) -> Page[_T]:
+        query: QueryInputTypeDef = {
+            "TableName": self._table_name,
+            "KeyConditionExpression": f"{PARTITION_KEY} = :partition AND begins_with({SORT_KEY}, :prefix)",
+            "ExpressionAttributeValues": {":partition": {"S": partition(tenant)}, ":prefix": {"S": prefix}},
+            "Limit": limit,
+            "ScanIndexForward": forward,
+            "ConsistentRead": True,
+        }
+        if start is not None:
+            query["ExclusiveStartKey"] = _key(partition(tenant), start)
+        answer = self._client.query(**query)
+        return Page([read(from_item(item)) for item in answer["Items"]], more="LastEvaluatedKey" in answer)
+
+
+class DynamoIdempotencyStore:
+    """`mme_tenancy.idempotency.IdempotencyStore` on the table; items vanish by the table's TTL.
+
+    Args:
+        client: DynamoDB client.
+        table_name: the table.
+    """
+
+    def __init__(self, client: DynamoDBClient, table_name: str) -> None:
+        self._client = client
+        self._table_name = table_name
+
+    def put(self, key: IdempotencyKey, before: IdempotencyRecord | None, after: IdempotencyRecord) -> IdempotencyRecord | None:
+        """Store ``after`` if the stored record is ``before``; returns the stored record if it is another one, else ``None``."""
+        item: Item = {
+            **_idempotency_key(key),
+            "schema": SCHEMA,
+            "rev": after.rev,
+            "fingerprint": after.fingerprint,
+            "lease_until": after.lease_until,
+            EXPIRES_AT: after.expires_at,
+        }
+        if after.answer is not None:
+            item |= {"status": after.answer.status, "body": after.answer.body}
+        try:
+            self._client.put_item(
+                TableName=self._table_name,
+                Item=to_item(item),
+                ReturnValuesOnConditionCheckFailure="ALL_OLD",
+                **_condition(before.rev if before else None, before.fingerprint if before else None),
+            )
+        except ClientError as error:
+            if not _is_conflict(error):
+                raise
+            stored: Any = error.response.get("Item")
+            if stored is None:
+                # The record that was read is gone: whoever held the key freed it.
+                return before
+            record = _idempotency_record(from_item(stored))
+            # Our own write, whose answer was lost and which botocore sent again.
+            return None if record == after else record
+        return None
+
+    def remove(self, key: IdempotencyKey, record: IdempotencyRecord) -> None:
+        """Forget ``record`` if it is still the stored one."""
+        try:
+            self._client.delete_item(
+                TableName=self._table_name, Key=to_item(_idempotency_key(key)), **_condition(record.rev, record.fingerprint)
+            )
+        except ClientError as error:
+            if not _is_conflict(error):
+                raise
+
+
+def _idempotency_key(key: IdempotencyKey) -> Item:
+    return {PARTITION_KEY: partition(key.tenant), SORT_KEY: f"IDEMPOTENCY#{key.route}#{key.key}"}
+
+
+def _idempotency_record(item: Item) -> IdempotencyRecord:
+    answer = StoredAnswer(item["status"], item["body"]) if "status" in item else None
+    return IdempotencyRecord(item["fingerprint"], float(item["lease_until"]), item[EXPIRES_AT], answer, item["rev"])
+
+
+def _condition(rev: int | None, fingerprint: str | None = None) -> dict[str, Any]:
+    """Condition that the stored item has this revision, or that there is none."""
+    if rev is None:
+        return {"ConditionExpression": f"attribute_not_exists({PARTITION_KEY})"}
+    condition: dict[str, Any] = {"ConditionExpression": "rev = :rev", "ExpressionAttributeValues": {":rev": to_attribute(rev)}}
+    if fingerprint is not None:
+        condition["ConditionExpression"] += " AND fingerprint = :fingerprint"
+        condition["ExpressionAttributeValues"][":fingerprint"] = to_attribute(fingerprint)
+    return condition
+
+
+def _key(partition_key: str, sort_key: str) -> dict[str, Any]:
+    return {PARTITION_KEY: {"S": partition_key}, SORT_KEY: {"S": sort_key}}
+
+
+def _transact_item(table_name: str, change: Change) -> TransactWriteItemTypeDef:
+    after = item_of(change.after)
+    if change.before is None:
+        put: Any = {"TableName": table_name, "Item": to_item(after), **_condition(None)}
+        return {"Put": put}
+    key = _key(after[PARTITION_KEY], after[SORT_KEY])
+    update: Any = {"TableName": table_name, "Key": key, **_difference(item_of(change.before), after)}
+    return {"Update": update}
+
+
+def _difference(before: Mapping[str, object], after: Mapping[str, object]) -> dict[str, Any]:
+    """The update from ``before`` to ``after``: attributes that this code does not know stay as they are."""
+    changed = {name: value for name, value in after.items() if before.get(name) != value}
+    removed = [name for name in before if name not in after]
+    names = {f"#{index}": name for index, name in enumerate([*changed, *removed])}
+    sets = ", ".join(f"#{index} = :{index}" for index in range(len(changed)))
+    removes = ", ".join(f"#{index}" for index in range(len(changed), len(names)))
+    return {
+        "UpdateExpression": f"SET {sets}" + (f" REMOVE {removes}" if removed else ""),
+        "ConditionExpression": "#rev = :rev",
+        "ExpressionAttributeNames": {**names, "#rev": "rev"},
+        "ExpressionAttributeValues": {
+            **{f":{index}": to_attribute(value) for index, value in enumerate(changed.values())},
+            ":rev": to_attribute(before["rev"]),
+        },
+    }
+
+
+def _is_conflict(error: ClientError) -> bool:
+    code = error.response.get("Error", {}).get("Code")
+    if code == "TransactionCanceledException":
+        reasons: Any = error.response.get("CancellationReasons", [])
+        return any(reason.get("Code") in _CONFLICTS for reason in reasons)
+    return code in {"ConditionalCheckFailedException", "TransactionConflictException"}

@@ -1,0 +1,134 @@
+"""The table's items: keys, and records to and from plain items. The schema is drawn in the docs (Storage)."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+from mme_facts.table import MOVING_KEY, PARTITION_KEY, SORT_KEY
+from mme_tenancy.aws.attributes import Item
+from mme_tenancy.registry import Record
+from mme_tenancy.routes import Model, Route
+from mme_tenancy.tenants import Tenant
+from mme_tenancy.versions import DigestClaim, Reason, Sample, State, Version
+
+__all__ = [
+    "SCHEMA",
+    "TENANT",
+    "claim_of",
+    "digest_sort_key",
+    "item_of",
+    "model_of",
+    "model_sort_key",
+    "partition",
+    "tenant_of",
+    "version_of",
+    "version_sort_key",
+]
+
+SCHEMA = 1
+"""Schema number that every item carries."""
+TENANT = "TENANT"
+_MOVING = "version"
+_OMITTED = frozenset({"tenant", "model"})
+
+
+def partition(tenant: str) -> str:
+    """Partition key of everything of one tenant."""
+    return f"TENANT#{tenant}"
+
+
+def model_sort_key(model: str) -> str:
+    """Sort key of a model."""
+    return f"MODEL#{model}"
+
+
+def version_sort_key(model: str, number: int | None = None) -> str:
+    """Sort key of a version; without a number the prefix of all of a model's versions."""
+    return f"VERSION#{model}#" if number is None else f"VERSION#{model}#{number:06d}"
+
+
+def digest_sort_key(model: str, sha256: str) -> str:
+    """Sort key of the claim on an artifact."""
+    return f"DIGEST#{model}#{sha256}"
+
+
+def item_of(record: Record) -> Item:
+    """The record as an item."""
+    values: Item = {PARTITION_KEY: partition(record.tenant), SORT_KEY: _sort_key(record), "schema": SCHEMA}
+    match record:
+        case Version():
+            values |= _version_values(record)
+        case Model():
+            values |= asdict(record)
+        case Tenant() | DigestClaim():
+            values |= asdict(record)
+    return {name: value for name, value in values.items() if value is not None and name not in _OMITTED}
+
+
+def _sort_key(record: Record) -> str:
+    match record:
+        case Tenant():
+            return TENANT
+        case Model():
+            return model_sort_key(record.model)
+        case Version():
+            return version_sort_key(record.model, record.number)
+        case DigestClaim():
+            return digest_sort_key(record.model, record.sha256)
+
+
+def _version_values(version: Version) -> Item:
+    return asdict(version) | {
+        "version": str(version.id),
+        "state": version.state.value,
+        "timings": dict(version.timings),
+        "sample": {name: value for name, value in asdict(version.sample).items() if value is not None},
+        "reasons": [{name: value for name, value in asdict(reason).items() if value is not None} for reason in version.reasons],
+        MOVING_KEY: _MOVING if version.moving else None,
+    }
+
+
+def _names(item: Item) -> tuple[str, str]:
+    sort_key = item[SORT_KEY].split("#")
+    return item[PARTITION_KEY].split("#")[1], sort_key[1] if len(sort_key) > 1 else ""
+
+
+def tenant_of(item: Item) -> Tenant:
+    """The tenant in an item."""
+    return Tenant(_names(item)[0], item["created_at"], item["updated_at"], item["rev"])
+
+
+def model_of(item: Item) -> Model:
+    """The model in an item."""
+    tenant, model = _names(item)
+    route = Route(**item["route"]) if "route" in item else None
+    return Model(tenant, model, item["last_version"], item["created_at"], item["updated_at"], route, item["rev"])
+
+
+def claim_of(item: Item) -> DigestClaim:
+    """The claim in an item."""
+    tenant, model = _names(item)
+    return DigestClaim(tenant, model, item["sha256"], item["number"], item["rev"])
+
+
+def version_of(item: Item) -> Version:
+    """The version in an item."""
+    tenant, model = _names(item)
+    return Version(
+        tenant=tenant,
+        model=model,
+        number=item["number"],
+        sha256=item["sha256"],
+        size_bytes=item["size_bytes"],
+        framework=item["framework"],
+        pool=item["pool"],
+        sample=Sample(**item["sample"]),
+        state=State(item["state"]),
+        created_at=item["created_at"],
+        updated_at=item["updated_at"],
+        notes=item.get("notes"),
+        reasons=tuple(Reason(**reason) for reason in item["reasons"]),
+        timings=item["timings"],
+        moving=MOVING_KEY in item,
+        rev=item["rev"],
+    )

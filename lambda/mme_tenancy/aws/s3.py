@@ -1,0 +1,157 @@
+"""Uploads and admitted artifacts in the one S3 bucket."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from botocore.exceptions import ClientError
+
+from mme_facts.grammar import ArtifactName
+from mme_tenancy.artifacts import Upload, UploadedObject, UploadGoneError
+from mme_tenancy.clock import Clock, timestamp
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+    from mypy_boto3_s3.type_defs import CompletedPartTypeDef
+
+__all__ = ["S3Artifacts", "S3UploadSigner"]
+
+_CHUNK_BYTES = 256 << 10
+_COPY_PART_BYTES = 256 << 20
+_COPY_THREADS = 4
+_GONE = frozenset({"NoSuchKey", "404", "PreconditionFailed", "412"})
+
+
+class S3UploadSigner:
+    """`mme_tenancy.artifacts.UploadSigner` by presigned PUT.
+
+    The signature pins size, SHA-256 and that the key must be new, so S3 itself refuses any other body and any second upload
+    (Amazon S3: checking object integrity; conditional writes).
+
+    Args:
+        client: S3 client.
+        bucket_name: the bucket.
+        clock: time.
+    """
+
+    def __init__(self, client: S3Client, bucket_name: str, clock: Clock) -> None:
+        self._client = client
+        self._bucket_name = bucket_name
+        self._clock = clock
+
+    def sign(self, name: ArtifactName, *, sha256: str, size_bytes: int, seconds: int) -> Upload:
+        """An upload of exactly this artifact, once, valid for ``seconds``."""
+        digest = base64.b64encode(bytes.fromhex(sha256)).decode()
+        url = self._client.generate_presigned_url(
+            "put_object",
+            Params={
+                "Bucket": self._bucket_name,
+                "Key": name.incoming_key,
+                "ContentLength": size_bytes,
+                "ChecksumSHA256": digest,
+                "IfNoneMatch": "*",
+            },
+            ExpiresIn=seconds,
+            HttpMethod="PUT",
+        )
+        headers = {"Content-Length": str(size_bytes), "x-amz-checksum-sha256": digest, "If-None-Match": "*"}
+        return Upload("PUT", url, headers, timestamp(self._clock.time() + seconds))
+
+
+class S3Artifacts:
+    """`mme_tenancy.artifacts.ArtifactStore` on the bucket.
+
+    Args:
+        client: S3 client.
+        bucket_name: the bucket.
+        models_prefix: the MME prefix, such as ``models/``.
+        part_bytes: size of the copy's parts, 5 MiB to 5 GiB.
+    """
+
+    def __init__(self, client: S3Client, bucket_name: str, models_prefix: str, *, part_bytes: int = _COPY_PART_BYTES) -> None:
+        self._client = client
+        self._bucket_name = bucket_name
+        self._models_prefix = models_prefix
+        self._part_bytes = part_bytes
+
+    @contextmanager
+    def read(self, upload: UploadedObject) -> Iterator[Iterator[bytes]]:
+        """Stream the upload in chunks of bounded size; raises `UploadGoneError`."""
+        try:
+            answer = self._client.get_object(Bucket=self._bucket_name, Key=upload.name.incoming_key, IfMatch=upload.etag)
+        except ClientError as error:
+            raise _translated(error) from error
+        with answer["Body"] as body:
+            yield body.iter_chunks(_CHUNK_BYTES)
+
+    def admit(self, upload: UploadedObject) -> None:
+        """Copy the upload to its immutable key, server-side. Does nothing if it is there; raises `UploadGoneError`.
+
+        Always a multipart copy: CopyObject ends at 5 GB, and only CompleteMultipartUpload is conditional on the key being new
+        everywhere.
+        """
+        key = upload.name.artifact_key(self._models_prefix)
+        upload_id = self._client.create_multipart_upload(Bucket=self._bucket_name, Key=key, ContentType="application/gzip")["UploadId"]
+        completed = False
+        try:
+            parts = self._copy_parts(upload, key, upload_id)
+            completed = self._complete(key, upload_id, parts)
+        finally:
+            if not completed:
+                self._client.abort_multipart_upload(Bucket=self._bucket_name, Key=key, UploadId=upload_id)
+        if not completed:
+            self._check_there(key, upload.size_bytes)
+
+    def _copy_parts(self, upload: UploadedObject, key: str, upload_id: str) -> list[CompletedPartTypeDef]:
+        def copy(number: int) -> CompletedPartTypeDef:
+            first = (number - 1) * self._part_bytes
+            last = min(first + self._part_bytes, upload.size_bytes) - 1
+            try:
+                answer = self._client.upload_part_copy(
+                    Bucket=self._bucket_name,
+                    Key=key,
+                    UploadId=upload_id,
+                    PartNumber=number,
+                    CopySource={"Bucket": self._bucket_name, "Key": upload.name.incoming_key},
+                    CopySourceIfMatch=upload.etag,
+                    CopySourceRange=f"bytes={first}-{last}",
+                )
+            except ClientError as error:
+                raise _translated(error) from error
+            return {"PartNumber": number, "ETag": answer["CopyPartResult"]["ETag"]}
+
+        numbers = range(1, -(-upload.size_bytes // self._part_bytes) + 1)
+        if len(numbers) == 1:
+            return [copy(1)]
+        with ThreadPoolExecutor(_COPY_THREADS) as pool:
+            return list(pool.map(copy, numbers))
+
+    def _complete(self, key: str, upload_id: str, parts: list[CompletedPartTypeDef]) -> bool:
+        """Complete the copy; ``False`` if the key exists already."""
+        try:
+            self._client.complete_multipart_upload(
+                Bucket=self._bucket_name, Key=key, UploadId=upload_id, MultipartUpload={"Parts": parts}, IfNoneMatch="*"
+            )
+        except ClientError as error:
+            if _code(error) in {"PreconditionFailed", "412"}:
+                return False
+            raise
+        return True
+
+    def _check_there(self, key: str, size_bytes: int) -> None:
+        """The key names the content, and only inspected content gets there; the size is a cheap check of that."""
+        stored = self._client.head_object(Bucket=self._bucket_name, Key=key)["ContentLength"]
+        if stored != size_bytes:
+            raise RuntimeError(f"the stored artifact {key} has {stored} bytes instead of {size_bytes}: someone wrote it by hand")
+
+
+def _code(error: ClientError) -> str:
+    return str(error.response.get("Error", {}).get("Code", ""))
+
+
+def _translated(error: ClientError) -> Exception:
+    return UploadGoneError(str(error)) if _code(error) in _GONE else error

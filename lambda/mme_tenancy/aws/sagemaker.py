@@ -1,0 +1,65 @@
+"""The SageMaker runtime: one attempt of InvokeEndpoint, and what its errors are called in the domain."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from botocore.exceptions import ClientError, HTTPClientError, ReadTimeoutError
+
+from mme_tenancy.invocation import InvocationRequest, ModelReply
+from mme_tenancy.retries import RuntimeFault
+from mme_tenancy.routes import Route
+
+if TYPE_CHECKING:
+    from mypy_boto3_sagemaker_runtime import SageMakerRuntimeClient
+
+__all__ = ["SageMakerRuntime"]
+
+_TIMEOUTS_SECONDS = (1, 2, 3, 5, 8, 12, 16, 20, 24, 26, 40, 70)
+"""botocore knows no timeout per call, so there is one client for each of these; 70 s covers the 60 s that a container may take."""
+
+
+class SageMakerRuntime:
+    """`mme_tenancy.invocation.Runtime` by InvokeEndpoint.
+
+    Args:
+        client: makes the client for a read timeout in seconds; called once for each timeout in use.
+    """
+
+    def __init__(self, client: Callable[[int], SageMakerRuntimeClient]) -> None:
+        self._make_client = client
+        self._clients: dict[int, SageMakerRuntimeClient] = {}
+
+    def prepare(self, timeout_seconds: float) -> None:
+        """Make the client for ``timeout_seconds`` now, so that the first request does not wait for it."""
+        self._client(timeout_seconds)
+
+    def invoke(self, route: Route, request: InvocationRequest, timeout_seconds: float) -> ModelReply:
+        """Send the request once and wait at most about ``timeout_seconds``; raises `RuntimeFault`."""
+        headers = {"ContentType": request.content_type, "Accept": request.accept}
+        arguments: dict[str, Any] = {name: value for name, value in headers.items() if value is not None}
+        try:
+            answer = self._client(timeout_seconds).invoke_endpoint(
+                EndpointName=route.endpoint, TargetModel=route.target_model, Body=request.body, **arguments
+            )
+            return ModelReply(answer["Body"].read(), answer.get("ContentType"))
+        except ClientError as error:
+            raise _fault(error) from error
+        except ReadTimeoutError as error:
+            raise RuntimeFault("ReadTimeout") from error
+        except HTTPClientError as error:
+            raise RuntimeFault("Connection") from error
+
+    def _client(self, timeout_seconds: float) -> SageMakerRuntimeClient:
+        fitting = [seconds for seconds in _TIMEOUTS_SECONDS if seconds <= timeout_seconds]
+        seconds = fitting[-1] if fitting else _TIMEOUTS_SECONDS[0]
+        if seconds not in self._clients:
+            self._clients[seconds] = self._make_client(seconds)
+        return self._clients[seconds]
+
+
+def _fault(error: ClientError) -> RuntimeFault:
+    response: Any = error.response
+    status = response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+    return RuntimeFault(response.get("Error", {}).get("Code", ""), status, response.get("OriginalStatusCode"))

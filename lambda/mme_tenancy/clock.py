@@ -1,0 +1,46 @@
+"""Time as an argument: the clock that everything here takes, and the one form of timestamps."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime
+from typing import Protocol
+
+__all__ = ["Clock", "SystemClock", "timestamp"]
+
+
+class Clock(Protocol):
+    """Wall clock, monotonic clock and sleep, all in seconds."""
+
+    def time(self) -> float:
+        """Seconds since 1970."""
+        ...
+
+    def monotonic(self) -> float:
+        """Seconds of a clock that never goes back; deadlines are points on it."""
+        ...
+
+    def sleep(self, seconds: float) -> None:
+        """Wait."""
+        ...
+
+
+class SystemClock:
+    """The machine's own clock."""
+
+    def time(self) -> float:
+        """Seconds since 1970."""
+        return time.time()
+
+    def monotonic(self) -> float:
+        """Seconds of a clock that never goes back."""
+        return time.monotonic()
+
+    def sleep(self, seconds: float) -> None:
+        """Wait."""
+        time.sleep(seconds)
+
+
+def timestamp(epoch_seconds: float) -> str:
+    """ISO 8601 in UTC with milliseconds (``2026-11-29T12:00:00.000Z``): as text it sorts by time."""
+    return datetime.fromtimestamp(epoch_seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

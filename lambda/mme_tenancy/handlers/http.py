@@ -1,0 +1,81 @@
+"""What the two API functions share: reading API Gateway's proxy events, and answers. The standard library only."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import os
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import Any, TypeVar
+
+from mme_facts.problems import CONTENT_TYPE
+from mme_tenancy.errors import InvalidRequestError, TenancyError
+
+__all__ = ["Event", "answer", "at_cold_start", "body_of", "caller_of", "header_of", "problem_answer", "problem_headers"]
+
+Event = Mapping[str, Any]
+"""A proxy event of a REST API, or any other event of a function."""
+_T = TypeVar("_T")
+
+
+def at_cold_start(build: Callable[[], _T]) -> Callable[[], _T]:
+    """Run ``build`` once: on import inside Lambda, whose start-up phase has the full CPU, and on first use elsewhere."""
+    once = cache(build)
+    if "AWS_LAMBDA_FUNCTION_NAME" in os.environ:
+        once()
+    return once
+
+
+def body_of(event: Event) -> bytes:
+    """The request's body; raises `InvalidRequestError`."""
+    body = event.get("body") or ""
+    if not event.get("isBase64Encoded"):
+        return str(body).encode("utf-8", "surrogatepass")
+    try:
+        return base64.b64decode(body, validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise InvalidRequestError("the body is not readable", field="body", allowed="any bytes") from error
+
+
+def header_of(event: Event, name: str) -> str | None:
+    """One header, whatever its case; the last one if it was sent more than once."""
+    for got, value in (event.get("headers") or {}).items():
+        if got.lower() == name.lower():
+            return str(value)
+    return None
+
+
+def caller_of(event: Event) -> str | None:
+    """Who signed the call, for the log: role and session, or the user."""
+    arn = ((event.get("requestContext") or {}).get("identity") or {}).get("userArn")
+    return str(arn).split(":", 5)[-1] if arn else None
+
+
+def problem_headers(error: TenancyError) -> dict[str, str]:
+    """Headers of an error beside its content type."""
+    headers = {} if error.retry_after_seconds is None else {"Retry-After": str(error.retry_after_seconds)}
+    if error.problem.status == 405 and isinstance(error.allowed, list):
+        headers["Allow"] = ", ".join(map(str, error.allowed))
+    return headers
+
+
+def answer(status: int, body: bytes, content_type: str, headers: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """A proxy answer with a binary body."""
+    return {
+        "statusCode": status,
+        "headers": {"Content-Type": content_type, **(headers or {})},
+        "body": base64.b64encode(body).decode(),
+        "isBase64Encoded": True,
+    }
+
+
+def problem_answer(error: TenancyError) -> dict[str, Any]:
+    """A proxy answer for an error."""
+    return {
+        "statusCode": error.problem.status,
+        "headers": {"Content-Type": CONTENT_TYPE, **problem_headers(error)},
+        "body": json.dumps(error.document()),
+        "isBase64Encoded": False,
+    }

@@ -1,0 +1,153 @@
+"""``POST /tenants/{tenant}/models/{model}/invocations``: body in, body out.
+
+The tenant in the path is trusted: IAM authorization confines a caller to its own paths before the function runs. Import
+stays light: no event resolver, no validation library.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import traceback
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import boto3
+
+from mme_facts.grammar import GrammarError, check_model_id, check_tenant_id
+from mme_facts.limits import API_GATEWAY_TIMEOUT_SECONDS, api_binary_body_bytes
+from mme_tenancy.aws.clients import dynamodb_client, runtime_client
+from mme_tenancy.aws.dynamodb import DynamoRegistry
+from mme_tenancy.aws.sagemaker import SageMakerRuntime
+from mme_tenancy.clock import Clock, SystemClock
+from mme_tenancy.errors import (
+    AnswerTooLargeError,
+    InternalError,
+    InvalidRequestError,
+    ModelNotFoundError,
+    NoActiveVersionError,
+    PayloadTooLargeError,
+    TenancyError,
+    TenantNotFoundError,
+)
+from mme_tenancy.handlers.http import Event, answer, at_cold_start, body_of, caller_of, header_of, problem_answer
+from mme_tenancy.invocation import InvocationRequest, Invoker
+from mme_tenancy.registry import Registry
+from mme_tenancy.routes import Route
+from mme_tenancy.settings import InvocationSettings
+from mme_tenancy.telemetry import invocation_line, write_line
+
+__all__ = ["Invocations", "LambdaContext", "handler"]
+
+_GATEWAY_MARGIN_SECONDS = 2.0
+"""Left for the way back, so that our answer arrives before API Gateway cuts."""
+_CONTEXT_MARGIN_SECONDS = 0.5
+_MAX_START_SECONDS = 10.0
+"""The gateway's clock is believed up to this: a function starts in less, so more is a wrong clock."""
+_ANSWER_BYTES = api_binary_body_bytes()
+
+
+class LambdaContext(Protocol):
+    """What is used of Lambda's context object."""
+
+    def get_remaining_time_in_millis(self) -> int:
+        """Milliseconds until the function is stopped."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Invocations:
+    """The function, wired.
+
+    Args:
+        registry: where the route is.
+        invoker: the shared invocation path.
+        clock: time.
+    """
+
+    registry: Registry
+    invoker: Invoker
+    clock: Clock
+
+    def __call__(self, event: Event, context: LambdaContext) -> dict[str, Any]:
+        """Answer one call and write one log line."""
+        started = self.clock.monotonic()
+        line: dict[str, object] = {"caller": caller_of(event), "request_id": (event.get("requestContext") or {}).get("requestId")}
+        try:
+            response = self._invoke(event, self._deadline(event, context, started), line)
+        except TenancyError as error:
+            response = self._problem(error, line)
+        except Exception:
+            line["exception"] = traceback.format_exc()
+            response = self._problem(InternalError(), line)
+        status = response["statusCode"]
+        latency_ms = round((self.clock.monotonic() - started) * 1000, 1)
+        line |= {"status": status, "failed": int(status >= 500), "latency_ms": latency_ms}
+        write_line(invocation_line(line, epoch_seconds=self.clock.time()))
+        return response
+
+    def _invoke(self, event: Event, deadline: float, line: dict[str, object]) -> dict[str, Any]:
+        tenant, model = _names(event)
+        line |= {"tenant": tenant, "model": model}
+        body = body_of(event)
+        line["bytes_in"] = len(body)
+        if len(body) > _ANSWER_BYTES:
+            raise PayloadTooLargeError.of_limit("body", len(body), _ANSWER_BYTES)
+        request = InvocationRequest(body, header_of(event, "Content-Type"), header_of(event, "Accept"))
+        request.check()
+        route = self._route(tenant, model)
+        line |= {"version": route.version, "endpoint": route.endpoint, "placement": "shared", "attempts": 0, "cold": 0}
+        outcome = self.invoker.invoke(route, request, deadline=deadline)
+        line |= {"attempts": outcome.attempts, "cold": int(outcome.cold), "waited_ms": round(outcome.waited_seconds * 1000)}
+        line |= {"failure": outcome.failure and outcome.failure.value, "fault": outcome.fault}
+        reply = outcome.answer()
+        line["bytes_out"] = len(reply.body)
+        if len(reply.body) > _ANSWER_BYTES:
+            raise AnswerTooLargeError(
+                f"the model's answer is {len(reply.body)} bytes: at most {_ANSWER_BYTES} bytes fit through the API; ask for less at once"
+            )
+        headers = {"X-Mme-Version": route.version, "X-Mme-Attempts": str(outcome.attempts)}
+        return answer(200, reply.body, reply.content_type or "application/octet-stream", headers)
+
+    def _route(self, tenant: str, model: str) -> Route:
+        record = self.registry.model(tenant, model)
+        if record is None:
+            raise TenantNotFoundError(tenant) if self.registry.tenant(tenant) is None else ModelNotFoundError(tenant, model)
+        if record.route is None:
+            raise NoActiveVersionError(model)
+        return record.route
+
+    def _deadline(self, event: Event, context: LambdaContext, started: float) -> float:
+        """When our answer must be on its way: what is left of the gateway's time, counted from the request's arrival there."""
+        arrived_ms = (event.get("requestContext") or {}).get("requestTimeEpoch")
+        elapsed = self.clock.time() - arrived_ms / 1000 if isinstance(arrived_ms, int | float) else 0.0
+        elapsed = min(max(elapsed, 0.0), _MAX_START_SECONDS)
+        left = API_GATEWAY_TIMEOUT_SECONDS - _GATEWAY_MARGIN_SECONDS - elapsed
+        return started + min(left, context.get_remaining_time_in_millis() / 1000 - _CONTEXT_MARGIN_SECONDS)
+
+    def _problem(self, error: TenancyError, line: dict[str, object]) -> dict[str, Any]:
+        line["problem"] = error.problem.slug
+        return problem_answer(error)
+
+
+def _names(event: Event) -> tuple[str, str]:
+    path = event.get("pathParameters") or {}
+    try:
+        return check_tenant_id(path.get("tenant", "")), check_model_id(path.get("model", ""))
+    except GrammarError as error:
+        raise InvalidRequestError.of_grammar(error) from error
+
+
+@at_cold_start
+def _application() -> Invocations:
+    settings = InvocationSettings.read(os.environ)
+    session, clock = boto3.Session(), SystemClock()
+    runtime = SageMakerRuntime(lambda seconds: runtime_client(session, seconds))
+    runtime.prepare(API_GATEWAY_TIMEOUT_SECONDS - _GATEWAY_MARGIN_SECONDS)
+    registry = DynamoRegistry(dynamodb_client(session), settings.table_name)
+    return Invocations(registry, Invoker(runtime, clock, random.random), clock)
+
+
+def handler(event: Event, context: LambdaContext) -> dict[str, Any]:
+    """The Lambda's entry point."""
+    return _application()(event, context)

@@ -1,0 +1,140 @@
+"""The one way to invoke a model: retry rules and a deadline. The API's function, admission and applications share it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from mme_facts.limits import INVOKE_BODY_BYTES
+from mme_tenancy.clock import Clock
+from mme_tenancy.errors import InvalidRequestError, PayloadTooLargeError, TenancyError
+from mme_tenancy.retries import RULES, Failure, RuntimeFault, classify
+from mme_tenancy.routes import Route
+
+__all__ = ["InvocationRequest", "Invoker", "ModelReply", "Outcome", "Runtime"]
+
+_HEADER_CHARACTERS = 1024
+_LEAST_ATTEMPT_SECONDS = 0.2
+"""An attempt is not begun with less time than this before the deadline."""
+
+
+@dataclass(frozen=True, slots=True)
+class InvocationRequest:
+    """A request to a model.
+
+    Attributes:
+        body: the payload, at most 6,291,456 bytes.
+        content_type: its media type; ``None`` leaves it to the container.
+        accept: media type of the answer; ``None`` leaves it to the container.
+    """
+
+    body: bytes
+    content_type: str | None = None
+    accept: str | None = None
+
+    def check(self) -> None:
+        """Raise what is wrong with it; botocore checks none of it."""
+        if len(self.body) > INVOKE_BODY_BYTES:
+            raise PayloadTooLargeError.of_limit("body", len(self.body), INVOKE_BODY_BYTES)
+        for field, value in (("Content-Type", self.content_type), ("Accept", self.accept)):
+            if value is not None and not (len(value) <= _HEADER_CHARACTERS and value.isascii() and value.isprintable()):
+                raise InvalidRequestError.of_field(field, value, f"at most {_HEADER_CHARACTERS} printable ASCII characters")
+
+
+@dataclass(frozen=True, slots=True)
+class ModelReply:
+    """A model's answer.
+
+    Attributes:
+        body: the payload.
+        content_type: its media type.
+    """
+
+    body: bytes
+    content_type: str | None = None
+
+
+class Runtime(Protocol):
+    """SageMaker's runtime: one attempt, no retry."""
+
+    def invoke(self, route: Route, request: InvocationRequest, timeout_seconds: float) -> ModelReply:
+        """Send the request once and wait at most about ``timeout_seconds``; raises `RuntimeFault`."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How an invocation ended.
+
+    Attributes:
+        reply: the answer, if there is one.
+        error: the error for the caller, if there is no answer.
+        failure: the last attempt's failure, if there is no answer.
+        fault: what SageMaker said to it; for logs only.
+        attempts: how many requests were sent.
+        cold: whether SageMaker said that the model was not ready.
+        waited_seconds: time spent between attempts.
+    """
+
+    reply: ModelReply | None
+    error: TenancyError | None
+    failure: Failure | None
+    fault: str | None
+    attempts: int
+    cold: bool
+    waited_seconds: float
+
+    def answer(self) -> ModelReply:
+        """The reply; raises the error if there is none."""
+        if self.reply is None:
+            assert self.error is not None
+            raise self.error
+        return self.reply
+
+
+class Invoker:
+    """Invokes models by the rules of `mme_tenancy.retries`.
+
+    Args:
+        runtime: sends one attempt.
+        clock: time; deadlines are on its monotonic clock.
+        random: numbers in [0, 1), for jitter.
+    """
+
+    def __init__(self, runtime: Runtime, clock: Clock, random: Callable[[], float]) -> None:
+        self._runtime = runtime
+        self._clock = clock
+        self._random = random
+
+    def invoke(self, route: Route, request: InvocationRequest, *, deadline: float) -> Outcome:
+        """Invoke the model behind ``route`` until it answers, a rule ends it, or ``deadline`` comes.
+
+        The first attempt is always made, with what time there is.
+
+        Raises:
+            PayloadTooLargeError: the body is above SageMaker's limit.
+            InvalidRequestError: a header cannot be sent.
+        """
+        request.check()
+        failures: Counter[Failure] = Counter()
+        attempts, waited = 0, 0.0
+        while True:
+            attempts += 1
+            timeout = max(deadline - self._clock.monotonic(), _LEAST_ATTEMPT_SECONDS)
+            try:
+                reply = self._runtime.invoke(route, request, timeout)
+            except RuntimeFault as fault:
+                failure = classify(fault)
+                rule = RULES[failure]
+                wait = rule.wait_seconds(failures[failure], self._random())
+                failures[failure] += 1
+                late = self._clock.monotonic() + wait + _LEAST_ATTEMPT_SECONDS > deadline
+                if failures[failure] > rule.retries or late:
+                    cold = Failure.NOT_READY in failures
+                    return Outcome(None, rule.failed(), failure, str(fault), attempts, cold, waited)
+                self._clock.sleep(wait)
+                waited += wait
+            else:
+                return Outcome(reply, None, None, None, attempts, Failure.NOT_READY in failures, waited)

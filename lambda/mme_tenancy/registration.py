@@ -1,0 +1,270 @@
+"""Registering a version: the request's body, field by field, and the write that gives it its number."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from mme_facts.environment import Pool
+from mme_facts.grammar import GrammarError, check_model_id, check_sha256, check_tenant_id
+from mme_facts.limits import SAMPLE_BODY_BYTES, SINGLE_PUT_BYTES
+from mme_tenancy.archive import FRAMEWORKS
+from mme_tenancy.artifacts import Upload, UploadSigner
+from mme_tenancy.clock import Clock, timestamp
+from mme_tenancy.errors import (
+    InvalidRequestError,
+    PayloadTooLargeError,
+    TenantNotFoundError,
+    VersionExistsError,
+    WriteConflictError,
+)
+from mme_tenancy.registry import Change, Registry
+from mme_tenancy.routes import Model
+from mme_tenancy.versions import DigestClaim, Sample, State, Version
+
+__all__ = ["UPLOAD_SECONDS", "Registered", "Registrar", "Registration", "parse_object", "parse_registration"]
+
+UPLOAD_SECONDS = 3600
+"""How long a signed upload is valid; it also ends when the signing role's session does."""
+_WRITE_ATTEMPTS = 8
+_NOTES_CHARACTERS = 1000
+_MEDIA_TYPE = re.compile(r"[A-Za-z0-9!#$&^_.+-]{1,127}/[A-Za-z0-9!#$&^_.+*-]{1,127}(?:\s*;[\x20-\x7e]{1,200})?")
+_ENDED = frozenset({State.REJECTED, State.EXPIRED, State.RETIRED, State.PURGED})
+"""States in which a version no longer stands for its artifact: the same bytes get a new number."""
+
+
+@dataclass(frozen=True, slots=True)
+class Registration:
+    """What a tenant says about an artifact before uploading it.
+
+    Attributes:
+        sha256: its digest, 64 hexadecimal digits.
+        size_bytes: its size.
+        framework: such as ``xgboost``.
+        sample: a request that the model must be able to answer.
+        notes: the tenant's own words.
+    """
+
+    sha256: str
+    size_bytes: int
+    framework: str
+    sample: Sample
+    notes: str | None = None
+
+
+def parse_object(body: bytes, fields: Sequence[str]) -> dict[str, object]:
+    """Parse a JSON object that has no other members than ``fields``; raises `InvalidRequestError`."""
+    try:
+        document: object = json.loads(body)
+        json.dumps(document, ensure_ascii=False).encode()  # a lone surrogate cannot be stored
+    except (ValueError, RecursionError) as error:
+        raise InvalidRequestError("the body is not JSON in UTF-8", field="body", allowed="a JSON object") from error
+    return _object("body", document, fields)
+
+
+def parse_registration(body: bytes, *, max_artifact_bytes: int, frameworks: Sequence[str]) -> Registration:
+    """Parse and validate the body of a registration.
+
+    Args:
+        body: the request's body.
+        max_artifact_bytes: greatest admissible artifact.
+        frameworks: what the platform serves.
+
+    Raises:
+        InvalidRequestError: a field is wrong; it carries field, value and what is allowed.
+        PayloadTooLargeError: the artifact or the sample is above its limit.
+    """
+    document = parse_object(body, ("sha256", "size_bytes", "framework", "sample", "notes"))
+    try:
+        sha256 = check_sha256(_text(document, "sha256"))
+    except GrammarError as error:
+        raise InvalidRequestError.of_grammar(error) from error
+    size = document.get("size_bytes")
+    limit = min(max_artifact_bytes, SINGLE_PUT_BYTES)
+    if not isinstance(size, int) or isinstance(size, bool) or size < 1:
+        raise InvalidRequestError.of_field("size_bytes", size, f"the artifact's size in bytes, 1 to {limit}")
+    if size > limit:
+        raise PayloadTooLargeError.of_limit("size_bytes", size, limit)
+    framework = document.get("framework")
+    if framework not in frameworks or not isinstance(framework, str):
+        raise InvalidRequestError.of_field("framework", framework, list(frameworks))
+    notes = document.get("notes")
+    if notes is not None and (not isinstance(notes, str) or len(notes) > _NOTES_CHARACTERS):
+        raise InvalidRequestError.of_field("notes", notes, f"text of at most {_NOTES_CHARACTERS} characters")
+    return Registration(sha256, size, framework, _sample(document.get("sample")), notes)
+
+
+def _sample(value: object) -> Sample:
+    sample = _object("sample", value, ("content_type", "accept", "body", "encoding"))
+    content_type = _media_type("sample.content_type", sample.get("content_type"))
+    accept = None if sample.get("accept") is None else _media_type("sample.accept", sample["accept"])
+    encoding = sample.get("encoding", "utf-8")
+    text = sample.get("body")
+    if not isinstance(text, str) or not text:
+        raise InvalidRequestError.of_field("sample.body", text, "the payload as text that is not empty")
+    if encoding == "utf-8":
+        body = text.encode()
+    elif encoding == "base64":
+        try:
+            body = base64.b64decode(text, validate=True)
+        except (binascii.Error, ValueError) as error:
+            raise InvalidRequestError.of_field("sample.body", text, "base64, as sample.encoding says") from error
+    else:
+        raise InvalidRequestError.of_field("sample.encoding", encoding, ["utf-8", "base64"])
+    if len(body) > SAMPLE_BODY_BYTES:
+        raise PayloadTooLargeError.of_limit("sample.body", len(body), SAMPLE_BODY_BYTES)
+    return Sample(content_type, body, accept)
+
+
+def _object(field: str, value: object, allowed: Sequence[str]) -> dict[str, object]:
+    if not isinstance(value, dict):
+        raise InvalidRequestError.of_field(field, value, f"a JSON object with {', '.join(allowed)}" if allowed else "an empty JSON object")
+    for name in value:
+        if name not in allowed:
+            raise InvalidRequestError.of_field(name if field == "body" else f"{field}.{name}", value[name], list(allowed) or "no members")
+    return value
+
+
+def _text(document: Mapping[str, object], field: str) -> str:
+    value = document.get(field)
+    return value if isinstance(value, str) else ""
+
+
+def _media_type(field: str, value: object) -> str:
+    if not isinstance(value, str) or not _MEDIA_TYPE.fullmatch(value):
+        raise InvalidRequestError.of_field(field, value, "a media type such as text/csv")
+    return value
+
+
+@dataclass(frozen=True, slots=True)
+class Registered:
+    """The outcome of a registration.
+
+    Attributes:
+        version: the version's record.
+        upload: where its artifact goes.
+        created: whether the version is new; ``False`` if the same artifact was awaited already.
+    """
+
+    version: Version
+    upload: Upload
+    created: bool
+
+    def document(self) -> dict[str, object]:
+        """What the API shows."""
+        version = self.version
+        return {
+            "tenant": version.tenant,
+            "model": version.model,
+            "version": str(version.id),
+            "state": version.state.value,
+            "upload": self.upload.document(),
+        }
+
+
+class Registrar:
+    """Registers versions.
+
+    Args:
+        registry: where they are recorded.
+        signer: signs the uploads.
+        pools: which pool serves which framework.
+        clock: time.
+        random: numbers in [0, 1), for jitter.
+    """
+
+    def __init__(self, registry: Registry, signer: UploadSigner, pools: Sequence[Pool], clock: Clock, random: Callable[[], float]) -> None:
+        self._registry = registry
+        self._signer = signer
+        self._pools = {pool.framework: pool for pool in pools}
+        self._clock = clock
+        self._random = random
+
+    @property
+    def frameworks(self) -> tuple[str, ...]:
+        """What can be registered: frameworks with a pool whose artifacts can be inspected."""
+        return tuple(framework for framework in FRAMEWORKS if framework in self._pools)
+
+    def register(self, tenant: str, model: str, registration: Registration) -> Registered:
+        """Give the artifact a version, or find the one that awaits it, and sign its upload.
+
+        Raises:
+            TenantNotFoundError: there is no such tenant.
+            VersionExistsError: the model has this artifact already.
+            WriteConflictError: others kept changing the model at the same time.
+            InvalidRequestError: an id is outside the grammar.
+        """
+        try:
+            check_tenant_id(tenant)
+            check_model_id(model)
+        except GrammarError as error:
+            raise InvalidRequestError.of_grammar(error) from error
+        if self._registry.tenant(tenant) is None:
+            raise TenantNotFoundError(tenant)
+        version, created = self._write(tenant, model, registration)
+        upload = self._signer.sign(version.name, sha256=version.sha256, size_bytes=version.size_bytes, seconds=UPLOAD_SECONDS)
+        return Registered(version, upload, created)
+
+    def _write(self, tenant: str, model: str, registration: Registration) -> tuple[Version, bool]:
+        for attempt in range(_WRITE_ATTEMPTS):
+            try:
+                return self._write_once(tenant, model, registration)
+            except WriteConflictError:
+                self._clock.sleep(min(0.02 * 2**attempt, 0.5) * (0.5 + self._random()))
+        raise WriteConflictError("others registered versions of this model at the same time: try again", retry_after_seconds=1)
+
+    def _write_once(self, tenant: str, model: str, registration: Registration) -> tuple[Version, bool]:
+        registry, now = self._registry, timestamp(self._clock.time())
+        before = registry.model(tenant, model)
+        claim = registry.claim(tenant, model, registration.sha256)
+        known = registry.version(tenant, model, claim.number) if claim else None
+        if known is not None and known.state not in _ENDED:
+            return self._await_again(known, registration, now), False
+        after = before.count_up(now) if before else Model(tenant, model, 1, now, now)
+        version = Version(
+            tenant=tenant,
+            model=model,
+            number=after.last_version,
+            sha256=registration.sha256,
+            size_bytes=registration.size_bytes,
+            framework=registration.framework,
+            pool=self._pools[registration.framework].name,
+            sample=registration.sample,
+            state=State.AWAITING_UPLOAD,
+            created_at=now,
+            updated_at=now,
+            notes=registration.notes,
+        )
+        claimed = (
+            replace(claim, number=version.number, rev=claim.rev + 1)
+            if claim
+            else DigestClaim(tenant, model, registration.sha256, version.number)
+        )
+        registry.write(Change(before, after), Change(None, version), Change(claim, claimed))
+        return version, True
+
+    def _await_again(self, known: Version, registration: Registration, now: str) -> Version:
+        """The version that awaits this artifact, with what the newest registration says about it."""
+        if known.state is not State.AWAITING_UPLOAD:
+            raise VersionExistsError(
+                f"this artifact is version {known.id} of model {known.model!r} already, in state {known.state.value!r}",
+                field="sha256",
+                value=str(known.id),
+            )
+        amended = replace(
+            known,
+            size_bytes=registration.size_bytes,
+            framework=registration.framework,
+            pool=self._pools[registration.framework].name,
+            sample=registration.sample,
+            notes=registration.notes,
+        )
+        if amended == known:
+            return known
+        amended = replace(amended, updated_at=now, rev=known.rev + 1)
+        self._registry.write(Change(known, amended))
+        return amended

@@ -1,0 +1,113 @@
+"""The functions' settings: read once from the environment, typed, with a clear error for what is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from mme_facts import environment
+from mme_facts.environment import Pool
+from mme_facts.grammar import check_prefix
+
+__all__ = ["AdmissionSettings", "InvocationSettings", "OnboardingSettings", "SettingError"]
+
+
+class SettingError(Exception):
+    """An environment variable of a function is missing or not usable."""
+
+
+def _text(variables: Mapping[str, str], name: str) -> str:
+    value = variables.get(name, "")
+    if not value:
+        raise SettingError(f"environment variable {name} is missing: the constructs set it; deploy the function with them")
+    return value
+
+
+def _count(variables: Mapping[str, str], name: str) -> int:
+    value = _text(variables, name)
+    if not (value.isascii() and value.isdigit() and int(value) > 0):
+        raise SettingError(f"environment variable {name} is {value!r}: it must be a whole number above 0")
+    return int(value)
+
+
+def _pools(variables: Mapping[str, str]) -> tuple[Pool, ...]:
+    value = _text(variables, environment.POOLS)
+    try:
+        pools = environment.load_pools(value)
+    except (ValueError, TypeError) as error:
+        raise SettingError(
+            f"environment variable {environment.POOLS} is {value!r}: it must be what mme_facts.environment.dump_pools writes"
+        ) from error
+    if not pools:
+        raise SettingError(f"environment variable {environment.POOLS} names no pool")
+    return pools
+
+
+@dataclass(frozen=True, slots=True)
+class InvocationSettings:
+    """Settings of the invocation function.
+
+    Attributes:
+        table_name: the registry's table.
+    """
+
+    table_name: str
+
+    @classmethod
+    def read(cls, variables: Mapping[str, str]) -> InvocationSettings:
+        """Read them; raises `SettingError`."""
+        return cls(_text(variables, environment.TABLE_NAME))
+
+
+@dataclass(frozen=True, slots=True)
+class OnboardingSettings:
+    """Settings of the onboarding function.
+
+    Attributes:
+        table_name: the registry's table.
+        bucket_name: the artifacts' bucket.
+        max_artifact_bytes: greatest admissible artifact.
+        pools: what serves which framework.
+    """
+
+    table_name: str
+    bucket_name: str
+    max_artifact_bytes: int
+    pools: tuple[Pool, ...]
+
+    @classmethod
+    def read(cls, variables: Mapping[str, str]) -> OnboardingSettings:
+        """Read them; raises `SettingError`."""
+        return cls(
+            _text(variables, environment.TABLE_NAME),
+            _text(variables, environment.BUCKET_NAME),
+            _count(variables, environment.MAX_ARTIFACT_BYTES),
+            _pools(variables),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class AdmissionSettings:
+    """Settings of the admission function.
+
+    Attributes:
+        table_name: the registry's table.
+        bucket_name: the artifacts' bucket.
+        models_prefix: the MME prefix, such as ``models/``.
+        pools: where versions are served.
+    """
+
+    table_name: str
+    bucket_name: str
+    models_prefix: str
+    pools: tuple[Pool, ...]
+
+    @classmethod
+    def read(cls, variables: Mapping[str, str]) -> AdmissionSettings:
+        """Read them; raises `SettingError`."""
+        prefix = _text(variables, environment.MODELS_PREFIX)
+        try:
+            check_prefix(prefix)
+        except ValueError as error:
+            raise SettingError(f"environment variable {environment.MODELS_PREFIX}: {error}") from error
+        return cls(_text(variables, environment.TABLE_NAME), _text(variables, environment.BUCKET_NAME), prefix, _pools(variables))

@@ -1,0 +1,214 @@
+"""Whole small implementations of the protocols, for tests of ours and of users: no AWS, no waiting, everything visible."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from mme_facts.grammar import ArtifactName
+from mme_tenancy.artifacts import Upload, UploadedObject, UploadGoneError
+from mme_tenancy.clock import Clock, timestamp
+from mme_tenancy.errors import WriteConflictError
+from mme_tenancy.idempotency import IdempotencyKey, IdempotencyRecord
+from mme_tenancy.invocation import InvocationRequest, ModelReply
+from mme_tenancy.registry import Change, Page, Record
+from mme_tenancy.retries import RuntimeFault
+from mme_tenancy.routes import Model, Route
+from mme_tenancy.tenants import Tenant
+from mme_tenancy.versions import DigestClaim, Version
+
+__all__ = ["FakeClock", "MemoryArtifacts", "MemoryIdempotencyStore", "MemoryRegistry", "MemorySigner", "ScriptedRuntime"]
+
+_CHUNK_BYTES = 1000
+
+
+@dataclass
+class FakeClock:
+    """A clock that only moves when it is told to sleep.
+
+    Attributes:
+        now: seconds since 1970.
+        slept: every sleep so far, in seconds.
+    """
+
+    now: float = 1_796_000_000.0
+    slept: list[float] = field(default_factory=list)
+
+    def time(self) -> float:
+        """Seconds since 1970."""
+        return self.now
+
+    def monotonic(self) -> float:
+        """The same clock."""
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        """Move on at once."""
+        self.slept.append(seconds)
+        self.now += seconds
+
+
+class MemoryRegistry:
+    """`mme_tenancy.registry.Registry` in a dictionary."""
+
+    def __init__(self) -> None:
+        self.records: dict[tuple[object, ...], Record] = {}
+
+    def tenant(self, tenant: str) -> Tenant | None:
+        """The tenant's record, if there is one."""
+        record = self.records.get(("tenant", tenant))
+        assert record is None or isinstance(record, Tenant)
+        return record
+
+    def model(self, tenant: str, model: str) -> Model | None:
+        """The model's record, if there is one."""
+        record = self.records.get(("model", tenant, model))
+        assert record is None or isinstance(record, Model)
+        return record
+
+    def version(self, tenant: str, model: str, number: int) -> Version | None:
+        """The version's record, if there is one."""
+        record = self.records.get(("version", tenant, model, number))
+        assert record is None or isinstance(record, Version)
+        return record
+
+    def claim(self, tenant: str, model: str, sha256: str) -> DigestClaim | None:
+        """Which version of the model holds the artifact with this digest, if one does."""
+        record = self.records.get(("claim", tenant, model, sha256))
+        assert record is None or isinstance(record, DigestClaim)
+        return record
+
+    def models(self, tenant: str, *, limit: int, after: str | None = None) -> Page[Model]:
+        """At most ``limit`` models by id, those behind the id ``after``."""
+        found = [record for record in self.records.values() if isinstance(record, Model) and record.tenant == tenant]
+        rest = sorted((record for record in found if after is None or record.model > after), key=lambda record: record.model)
+        return Page(rest[:limit], more=len(rest) > limit)
+
+    def versions(self, tenant: str, model: str, *, limit: int, before: int | None = None) -> Page[Version]:
+        """At most ``limit`` versions, newest first, those with a number below ``before``."""
+        found = [
+            record for record in self.records.values() if isinstance(record, Version) and (record.tenant, record.model) == (tenant, model)
+        ]
+        rest = sorted((record for record in found if before is None or record.number < before), key=lambda record: -record.number)
+        return Page(rest[:limit], more=len(rest) > limit)
+
+    def write(self, *changes: Change) -> None:
+        """Write all changes or none; raises `WriteConflictError` if one's revision is not the stored one any more."""
+        for change in changes:
+            stored = self.records.get(_identity(change.after))
+            if (stored.rev if stored else None) != (change.before.rev if change.before else None):
+                raise WriteConflictError("someone else changed the resource at the same time: try again")
+        for change in changes:
+            assert change.before is None or change.after.rev == change.before.rev + 1
+            self.records[_identity(change.after)] = change.after
+
+
+def _identity(record: Record) -> tuple[object, ...]:
+    match record:
+        case Tenant():
+            return ("tenant", record.tenant)
+        case Model():
+            return ("model", record.tenant, record.model)
+        case Version():
+            return ("version", record.tenant, record.model, record.number)
+        case DigestClaim():
+            return ("claim", record.tenant, record.model, record.sha256)
+
+
+class MemoryIdempotencyStore:
+    """`mme_tenancy.idempotency.IdempotencyStore` in a dictionary."""
+
+    def __init__(self) -> None:
+        self.records: dict[IdempotencyKey, IdempotencyRecord] = {}
+
+    def put(self, key: IdempotencyKey, before: IdempotencyRecord | None, after: IdempotencyRecord) -> IdempotencyRecord | None:
+        """Store ``after`` if the stored record is ``before``; returns the stored record if it is another one, else ``None``."""
+        stored = self.records.get(key)
+        if stored != before:
+            return stored or before
+        self.records[key] = after
+        return None
+
+    def remove(self, key: IdempotencyKey, record: IdempotencyRecord) -> None:
+        """Forget ``record`` if it is still the stored one."""
+        if self.records.get(key) == record:
+            del self.records[key]
+
+
+class MemorySigner:
+    """`mme_tenancy.artifacts.UploadSigner` with addresses that lead nowhere.
+
+    Args:
+        clock: time.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+
+    def sign(self, name: ArtifactName, *, sha256: str, size_bytes: int, seconds: int) -> Upload:
+        """An upload of exactly this artifact, once, valid for ``seconds``."""
+        headers = {"Content-Length": str(size_bytes), "x-amz-checksum-sha256": sha256}
+        return Upload("PUT", f"https://uploads.invalid/{name.incoming_key}", headers, timestamp(self._clock.time() + seconds))
+
+
+class MemoryArtifacts:
+    """`mme_tenancy.artifacts.ArtifactStore` in two dictionaries.
+
+    Attributes:
+        incoming: key -> uploaded bytes.
+        admitted: key -> admitted bytes.
+    """
+
+    def __init__(self) -> None:
+        self.incoming: dict[str, bytes] = {}
+        self.admitted: dict[str, bytes] = {}
+
+    def put(self, name: ArtifactName, body: bytes) -> UploadedObject:
+        """Upload: the object as an event would describe it."""
+        self.incoming[name.incoming_key] = body
+        return UploadedObject(name, hashlib.sha256(body).hexdigest(), len(body))
+
+    @contextmanager
+    def read(self, upload: UploadedObject) -> Iterator[Iterator[bytes]]:
+        """Stream the upload in chunks; raises `UploadGoneError`."""
+        body = self._body(upload)
+        yield (body[start : start + _CHUNK_BYTES] for start in range(0, len(body), _CHUNK_BYTES))
+
+    def admit(self, upload: UploadedObject) -> None:
+        """Copy the upload to its immutable key. Does nothing if it is there; raises `UploadGoneError`."""
+        self.admitted.setdefault(upload.name.artifact_key(), self._body(upload))
+
+    def _body(self, upload: UploadedObject) -> bytes:
+        body = self.incoming.get(upload.name.incoming_key)
+        if body is None or hashlib.sha256(body).hexdigest() != upload.etag:
+            raise UploadGoneError(upload.name.incoming_key)
+        return body
+
+
+class ScriptedRuntime:
+    """`mme_tenancy.invocation.Runtime` that answers by a script, one entry an attempt; the last entry goes on for ever.
+
+    Args:
+        *script: replies and faults.
+        clock: moved on by ``attempt_seconds`` at each attempt, if given.
+        attempt_seconds: how long an attempt takes.
+
+    Attributes:
+        calls: every attempt: route, request and timeout in seconds.
+    """
+
+    def __init__(self, *script: ModelReply | RuntimeFault, clock: Clock | None = None, attempt_seconds: float = 0.0) -> None:
+        self._script = list(script)
+        self._attempt: Callable[[], None] = (lambda: clock.sleep(attempt_seconds)) if clock else (lambda: None)
+        self.calls: list[tuple[Route, InvocationRequest, float]] = []
+
+    def invoke(self, route: Route, request: InvocationRequest, timeout_seconds: float) -> ModelReply:
+        """The next entry of the script."""
+        self.calls.append((route, request, timeout_seconds))
+        self._attempt()
+        entry = self._script.pop(0) if len(self._script) > 1 else self._script[0]
+        if isinstance(entry, RuntimeFault):
+            raise entry
+        return entry
