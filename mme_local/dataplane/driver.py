@@ -1,0 +1,275 @@
+"""Drives one `mme_fleet.Fleet` on the event loop: executes its actions with server instances and tells it what comes of them."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import Executor
+from pathlib import Path
+from typing import Any
+
+from mme_facts import runtime_errors
+from mme_fleet import (
+    Action,
+    Discard,
+    Download,
+    Event,
+    Fleet,
+    Forward,
+    InstanceDraining,
+    InstanceLost,
+    Load,
+    Recorder,
+    Release,
+    Replied,
+    Reply,
+    ReplyError,
+    Request,
+    Step,
+    Tick,
+    Unload,
+)
+from mme_local.dataplane.instance import Answer, ServerInstance
+from mme_local.dataplane.interface import ArtifactSource, DataPlaneSettings, FleetSpec, InvokeReply, InvokeRequest
+from mme_local.dataplane.servers import server_for_image
+
+__all__ = ["FleetDriver"]
+
+_MESSAGE_CHARACTERS = 1000
+
+
+class _Ticket:
+    """What the fleet decided about a request so far."""
+
+    __slots__ = ("decided", "forward", "reply")
+
+    def __init__(self) -> None:
+        self.forward: Forward | None = None
+        self.reply: Reply | None = None
+        self.decided: asyncio.Future[None] | None = None
+
+    def wake(self) -> None:
+        if self.decided is not None and not self.decided.done():
+            self.decided.set_result(None)
+
+
+class FleetDriver:
+    """The fleet of one endpoint.
+
+    Args:
+        spec: what to run.
+        artifacts: where models come from.
+        settings: of the data plane.
+        threads: runs downloads and the work on files.
+        folder: gives the folder of the next instance.
+
+    Raises:
+        StartFailed: no server stands in for the image.
+    """
+
+    def __init__(
+        self, spec: FleetSpec, artifacts: ArtifactSource, settings: DataPlaneSettings, threads: Executor, folder: Callable[[], Path]
+    ) -> None:
+        self._spec, self._artifacts, self._settings, self._threads, self._folder = spec, artifacts, settings, threads, folder
+        self._kind = server_for_image(spec.image, settings.handlers)
+        self._fleet = Fleet(settings.fleet_settings())
+        self._recorder = Recorder(self._fleet) if settings.record_events else None
+        self._on = self._recorder.on if self._recorder else self._fleet.on
+        self._instances: dict[str, ServerInstance] = {}
+        self._releases: dict[str, asyncio.Future[None]] = {}
+        self._tickets: dict[int, _Ticket] = {}
+        self._request_ids = itertools.count(1)
+        self._instance_numbers = itertools.count(1)
+        self._timer: asyncio.TimerHandle | None = None
+        self._resizing = asyncio.Lock()
+
+    async def resize(self, instance_count: int) -> None:
+        """Have so many instances; returns when new ones answer and surplus ones, after their last request, are gone.
+
+        Raises:
+            StartFailed: a new instance does not come up; the fleet is then as before.
+        """
+        async with self._resizing:
+            missing = instance_count - len(self._instances)
+            if missing > 0:
+                await self._add(missing)
+            else:
+                await asyncio.gather(*(self._drain(instance_id) for instance_id in list(self._instances)[instance_count:]))
+
+    async def stop(self) -> None:
+        """End all instances at once; requests under way get ServiceUnavailable, a resize under way fails."""
+        await self._end(self._instances.values())
+        async with self._resizing:
+            await self._end(self._instances.values())
+            self._instances.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+
+    async def invoke(self, request: InvokeRequest) -> InvokeReply:
+        """Answer one invocation; failures are answers too."""
+        if not request.target_model:
+            return _refusal(runtime_errors.VALIDATION_ERROR, "TargetModel is required: this is a multi-model endpoint.")
+        request_id = next(self._request_ids)
+        ticket = self._tickets[request_id] = _Ticket()
+        answer: Answer | None = None
+        try:
+            self._tell(Request(request_id, request.target_model))
+            if ticket.forward is None and ticket.reply is None:
+                ticket.decided = asyncio.get_running_loop().create_future()
+                await ticket.decided
+            if ticket.forward is not None and ticket.reply is None:
+                instance = self._instances.get(ticket.forward.instance)
+                answer = await instance.forward(request) if instance else Answer(None)
+                self._tell(Replied(request_id, answer.status))
+        finally:
+            del self._tickets[request_id]
+            if ticket.forward is not None and ticket.reply is None:  # the caller went away while the server worked
+                self._tell(Replied(request_id, None))
+        assert ticket.reply is not None
+        return _invoke_reply(ticket.reply.error, ticket.forward, answer)
+
+    def status(self) -> dict[str, Any]:
+        """See `mme_local.dataplane.DataPlane.status`."""
+        snapshot = self._fleet.snapshot()
+        known = {instance.instance: instance for instance in snapshot.instances}
+        started = time.time() - asyncio.get_running_loop().time()
+        instances = []
+        for instance in self._instances.values():
+            state = known.get(instance.id)
+            instances.append(
+                {
+                    "id": instance.id,
+                    "pid": instance.pid,
+                    "state": state.state if state else "starting",
+                    "memory_bytes": state.memory_bytes if state else 0,
+                    "memory_budget_bytes": self._settings.instance_memory_bytes,
+                    "models": [
+                        {
+                            "target_model": model.model,
+                            "bytes": model.accounted_bytes,
+                            "last_used": None if model.last_used is None else started + model.last_used,
+                        }
+                        for model in (state.models if state else ())
+                        if model.state == "loaded"
+                    ],
+                    "loads": state.loads if state else 0,
+                    "evictions": state.evictions if state else 0,
+                    "restarts": instance.restarts,
+                }
+            )
+        return {
+            "name": self._spec.endpoint_name,
+            "instances": instances,
+            "requests": snapshot.requests,
+            "hits": snapshot.hits,
+            "cold_loads": snapshot.cold_loads,
+            "evictions": snapshot.evictions,
+            "loads_by_model": dict(snapshot.loads_by_model),
+        }
+
+    def recording(self) -> tuple[Step, ...]:
+        """What happened, if the settings say to record it."""
+        return self._recorder.steps if self._recorder else ()
+
+    async def _add(self, count: int) -> None:
+        new = [
+            ServerInstance(
+                f"{self._spec.variant_name}-{next(self._instance_numbers)}",
+                self._folder(),
+                spec=self._spec,
+                kind=self._kind,
+                artifacts=self._artifacts,
+                settings=self._settings,
+                threads=self._threads,
+                report=self._tell,
+            )
+            for _ in range(count)
+        ]
+        self._instances.update((instance.id, instance) for instance in new)
+        results = await asyncio.gather(*(instance.start() for instance in new), return_exceptions=True)
+        failure = next((result for result in results if isinstance(result, BaseException)), None)
+        if failure is not None:
+            await self._end(new)
+            for instance in new:
+                del self._instances[instance.id]
+            raise failure
+
+    async def _end(self, instances: Iterable[ServerInstance]) -> None:
+        ending = list(instances)
+        for instance in ending:
+            self._tell(InstanceLost(instance.id))
+            self._tell(InstanceDraining(instance.id))
+        await asyncio.gather(*(instance.stop() for instance in ending))
+
+    async def _drain(self, instance_id: str) -> None:
+        released = self._releases[instance_id] = asyncio.get_running_loop().create_future()
+        self._tell(InstanceDraining(instance_id))
+        await released
+        await self._instances.pop(instance_id).stop()
+
+    # The fleet's actions.
+
+    def _tell(self, event: Event, now: float | None = None) -> None:
+        loop = asyncio.get_running_loop()
+        for action in self._on(event, loop.time() if now is None else now):
+            self._execute(action)
+        deadline = self._fleet.next_deadline()
+        if self._timer is not None and self._timer.when() != deadline:
+            self._timer.cancel()
+            self._timer = None
+        if deadline is not None and self._timer is None:
+            self._timer = loop.call_at(deadline, self._tick, deadline)
+
+    def _tick(self, deadline: float) -> None:
+        self._timer = None
+        self._tell(Tick(), max(deadline, asyncio.get_running_loop().time()))
+
+    def _execute(self, action: Action) -> None:
+        if isinstance(action, Forward):
+            ticket = self._tickets.get(action.request)
+            if ticket is None:  # the caller went away while it waited
+                asyncio.get_running_loop().call_soon(self._tell, Replied(action.request, None))
+            else:
+                ticket.forward = action
+                ticket.wake()
+        elif isinstance(action, Reply):
+            ticket = self._tickets.get(action.request)
+            if ticket is not None:
+                ticket.reply = action
+                ticket.wake()
+        elif isinstance(action, Release):
+            self._instances[action.instance].retire()
+            if action.instance in self._releases:
+                self._releases.pop(action.instance).set_result(None)
+        else:
+            instance = self._instances[action.instance]
+            if isinstance(action, Download):
+                instance.download(action.model)
+            elif isinstance(action, Load):
+                instance.load(action.model)
+            elif isinstance(action, Unload):
+                instance.unload(action.model)
+            else:
+                assert isinstance(action, Discard)
+                instance.discard(action.model)
+
+
+def _refusal(code: str, message: str) -> InvokeReply:
+    return InvokeReply(runtime_errors.STATUS[code], b"", None, None, cold=False, error=code, message=message)
+
+
+def _invoke_reply(error: ReplyError | None, forward: Forward | None, answer: Answer | None) -> InvokeReply:
+    instance, cold = (forward.instance, forward.cold) if forward else (None, True)
+    if error is None:
+        assert answer is not None
+        assert answer.status is not None
+        return InvokeReply(answer.status, answer.body, answer.content_type, instance, cold)
+    message = error.message
+    body, content_type = b"", None
+    if answer is not None and error.code == runtime_errors.MODEL_ERROR:
+        body, content_type = answer.body, answer.content_type
+    if body:
+        message = f'{message.rstrip(".")} with message "{body.decode("utf-8", "replace")[:_MESSAGE_CHARACTERS]}".'
+    return InvokeReply(error.status, body, content_type, instance, cold, error.code, error.original_status, message)

@@ -1,0 +1,354 @@
+"""One instance of a fleet: its server process, kept alive, and the work that the fleet asks of it."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import itertools
+import logging
+import shutil
+import threading
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Executor
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from mme_fleet import Downloaded, Event, InstanceLost, InstanceUp, Loaded, LoadFailed, LoadFailure, Unloaded
+from mme_local.dataplane.interface import (
+    ArtifactDenied,
+    ArtifactMissing,
+    ArtifactSource,
+    DataPlaneSettings,
+    FleetSpec,
+    InvokeRequest,
+    StartFailed,
+)
+from mme_local.dataplane.server import ModelServer
+from mme_local.dataplane.servers import ServerKind
+from mme_local.dataplane.unpack import BrokenArtifactError, unpack
+
+__all__ = ["Answer", "ServerInstance", "remove_tree"]
+
+_log = logging.getLogger(__name__)
+
+_DEATH_NOTICE_SECONDS = 1.0
+"""How long after a broken connection the end of the process may become known."""
+_CONNECT_SECONDS = 5.0
+_FAILURE_FILE = "load-failure.txt"
+"""Where a handler says why a load failed, beside the model's folder (`handlers.xgboost_handler.FAILURE_FILE`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What the container answered to a forwarded request; ``status`` as in `mme_fleet.Replied`."""
+
+    status: int | None
+    body: bytes = b""
+    content_type: str | None = None
+
+
+class ServerInstance:
+    """An instance: one server process at a time, started again when it dies.
+
+    Args:
+        instance_id: its name in the fleet.
+        folder: its disk; made here, removed by `stop`. Short, see `mme_local.dataplane.server`.
+        spec: of the fleet.
+        kind: the server.
+        artifacts: where models come from.
+        settings: of the data plane.
+        threads: runs downloads and the work on files.
+        report: takes what happens, on the event loop.
+    """
+
+    def __init__(
+        self,
+        instance_id: str,
+        folder: Path,
+        *,
+        spec: FleetSpec,
+        kind: ServerKind,
+        artifacts: ArtifactSource,
+        settings: DataPlaneSettings,
+        threads: Executor,
+        report: Callable[[Event], None],
+    ) -> None:
+        self.id = instance_id
+        self.restarts = 0
+        self._folder, self._spec, self._kind, self._artifacts, self._settings = folder, spec, kind, artifacts, settings
+        self._threads, self._report = threads, report
+        self._server: ModelServer | None = None
+        self._client: httpx.AsyncClient | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._scratch = itertools.count()
+        self._supervisor: asyncio.Task[None] | None = None
+        self._started: asyncio.Future[None] | None = None
+
+    @property
+    def pid(self) -> int | None:
+        """The server's process id; ``None`` while there is none."""
+        return self._server.pid if self._server and self._server.alive else None
+
+    async def start(self) -> None:
+        """Return when the server answers; raises `StartFailed` after the attempts of the settings."""
+        for name in ("models", "scratch"):
+            (self._folder / name).mkdir(parents=True)
+        self._started = asyncio.get_running_loop().create_future()
+        self._supervisor = asyncio.create_task(self._supervise(self._started), name=f"supervise {self.id}")
+        await asyncio.shield(self._started)
+
+    def retire(self) -> None:
+        """Report nothing to the fleet any more: it has forgotten this instance."""
+        self._report = _ignore
+
+    async def stop(self) -> None:
+        """End the server and everything under way, and remove the folder. It reports nothing any more; may be called again."""
+        self.retire()
+        if self._started is not None and not self._started.done():
+            self._started.set_exception(StartFailed(f"instance {self.id} was stopped while it started"))
+        if self._supervisor is not None:
+            self._supervisor.cancel()
+            await asyncio.wait([self._supervisor])
+        await self._clear()
+        await asyncio.get_running_loop().run_in_executor(None, remove_tree, self._folder)
+
+    async def _supervise(self, started: asyncio.Future[None]) -> None:
+        try:
+            await self._keep_alive(started)
+        except Exception as error:
+            _log.exception("instance %s of %s is given up", self.id, self._spec.endpoint_name)
+            if not started.done():
+                started.set_exception(StartFailed(f"instance {self.id} cannot be run: {error}"))
+
+    async def _keep_alive(self, started: asyncio.Future[None]) -> None:
+        settings = self._settings
+        loop = asyncio.get_running_loop()
+        failures = 0
+        while True:
+            self._server = ModelServer(self._folder, self._kind, settings, self._spec.environment)
+            began = loop.time()
+            try:
+                await self._server.start()
+            except (StartFailed, OSError) as error:
+                _log.warning("instance %s of %s did not start: %s", self.id, self._spec.endpoint_name, error)
+                failures += 1
+                if not started.done() and failures >= settings.start_attempts:
+                    started.set_exception(error if isinstance(error, StartFailed) else StartFailed(str(error)))
+                    return
+            else:
+                self._client = _client(self._server.address)
+                self._report(InstanceUp(self.id, settings.instance_memory_bytes, settings.instance_disk_bytes, disk_kept=True))
+                if not started.done():
+                    started.set_result(None)
+                await self._server.wait()
+                _log.warning("the server of instance %s of %s ended", self.id, self._spec.endpoint_name)
+                self._report(InstanceLost(self.id))
+                self.restarts += 1
+                failures = failures + 1 if loop.time() - began < settings.restart_backoff_max_seconds else 1
+            await self._clear()
+            await asyncio.sleep(min(settings.restart_backoff_seconds * 2 ** (failures - 1), settings.restart_backoff_max_seconds))
+
+    async def _clear(self) -> None:
+        """Forget the server that was: its process group, its connections, the work that it was asked for, its sockets."""
+        client, self._client = self._client, None
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+        if self._server is not None:
+            await self._server.kill()
+        if client is not None:
+            await client.aclose()
+        await asyncio.get_running_loop().run_in_executor(None, remove_tree, self._folder / "t")
+
+    # What the fleet asks for.
+
+    def download(self, model: str) -> None:
+        """See `mme_fleet.Download`."""
+        self._spawn(self._download(model))
+
+    def load(self, model: str) -> None:
+        """See `mme_fleet.Load`."""
+        self._spawn(self._load(model))
+
+    def unload(self, model: str) -> None:
+        """See `mme_fleet.Unload`."""
+        self._spawn(self._unload(model))
+
+    def discard(self, model: str) -> None:
+        """See `mme_fleet.Discard`."""
+        self._remove(self._place(model))
+
+    async def forward(self, request: InvokeRequest) -> Answer:
+        """Send a request for a loaded model to the server; never raises for what the server does."""
+        assert request.target_model is not None
+        if self._client is None:
+            return Answer(None)
+        headers = [
+            (name, value.encode())
+            for name, value in (
+                (b"X-Amzn-SageMaker-Target-Model", request.target_model),
+                (b"Content-Type", request.content_type),
+                (b"Accept", request.accept),
+                (b"X-Amzn-SageMaker-Custom-Attributes", request.custom_attributes),
+            )
+            if value is not None
+        ]
+        server = self._server
+        try:
+            async with asyncio.timeout(self._settings.invoke_timeout_seconds):
+                response = await self._client.post(f"/models/{_opaque(request.target_model)}/invoke", content=request.body, headers=headers)
+        except TimeoutError:
+            return Answer(0)
+        except httpx.TransportError as error:
+            assert server is not None
+            await self._look_after(server, error)
+            return Answer(None)
+        return Answer(response.status_code, response.content, response.headers.get("content-type"))
+
+    async def _look_after(self, server: ModelServer, error: httpx.TransportError) -> None:
+        """After a broken connection: if the server does not take new ones, it is lost; if it is dying, see it die."""
+        if isinstance(error, httpx.ConnectError):
+            await server.kill()
+            return
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_DEATH_NOTICE_SECONDS):
+                await server.wait()
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _download(self, model: str) -> None:
+        scratch = self._folder / "scratch" / str(next(self._scratch))
+        abandoned = threading.Event()
+        try:
+            size = await asyncio.get_running_loop().run_in_executor(self._threads, self._fetch, model, scratch, abandoned)
+        except asyncio.CancelledError:
+            abandoned.set()
+            raise
+        except (ArtifactMissing, ArtifactDenied) as error:
+            kind = LoadFailure.MISSING if isinstance(error, ArtifactMissing) else LoadFailure.DENIED
+            self._report(LoadFailed(self.id, model, kind, message=self._download_failure(model)))
+        except BrokenArtifactError as error:
+            self._report(LoadFailed(self.id, model, LoadFailure.BROKEN, message=str(error)))
+        except Exception as error:
+            _log.warning("download of %s failed", model, exc_info=True)
+            self._report(LoadFailed(self.id, model, LoadFailure.UNAVAILABLE, message=f"the artifact store failed ({error})"))
+        else:
+            place = self._place(model)
+            self._remove(place)
+            scratch.rename(place)
+            self._report(Downloaded(self.id, model, size))
+
+    def _fetch(self, model: str, scratch: Path, abandoned: threading.Event) -> int:
+        """Fetch and unpack into ``scratch/model``; runs in a thread and leaves nothing behind when it fails."""
+        try:
+            scratch.mkdir()
+            archive = scratch / "artifact"
+            with archive.open("w+b") as file:
+                self._artifacts.fetch(self._spec.models_prefix + model, file)
+                file.seek(0)
+                size = unpack(file, scratch / "model", self._kind, self._settings.instance_disk_bytes, abandoned.is_set)
+            archive.unlink()
+        except BaseException:
+            remove_tree(scratch)
+            raise
+        if abandoned.is_set():
+            remove_tree(scratch)
+        return size
+
+    async def _load(self, model: str) -> None:
+        client, server = self._client, self._server
+        assert client is not None
+        assert server is not None
+        place = self._place(model)
+        body = {"model_name": _opaque(model), "url": str(place / "model")}
+        path = f"/models/{_opaque(model)}"
+        try:
+            response = await client.post("/models", json=body)
+            if response.status_code == httpx.codes.CONFLICT:  # a leftover of the server's own making
+                await client.delete(path)
+                response = await client.post("/models", json=body)
+            if response.status_code == httpx.codes.OK:
+                self._report(Loaded(self.id, model))
+                return
+            # After 507 the model stays registered without workers, and would answer the next load with 409.
+            await client.delete(path)
+        except httpx.TransportError:
+            await server.kill()  # the supervisor reports the loss
+            return
+        if response.status_code == httpx.codes.INSUFFICIENT_STORAGE:
+            self._report(LoadFailed(self.id, model, LoadFailure.OUT_OF_MEMORY, response.status_code))
+        else:
+            reason = await asyncio.get_running_loop().run_in_executor(self._threads, _failure_reason, place, response.text)
+            message = f"Model {model} cannot be loaded, the container answered {response.status_code}: {reason}"
+            self._report(LoadFailed(self.id, model, LoadFailure.BROKEN, response.status_code, message))
+
+    async def _unload(self, model: str) -> None:
+        client, server = self._client, self._server
+        assert client is not None
+        assert server is not None
+        with suppress(httpx.TransportError):
+            response = await client.delete(f"/models/{_opaque(model)}")
+            if response.status_code in (httpx.codes.OK, httpx.codes.NOT_FOUND):
+                self._report(Unloaded(self.id, model))
+                return
+            _log.warning("unload of %s on %s: the container answered %s", model, self.id, response.status_code)
+        await server.kill()  # nothing else frees the memory; the supervisor reports the loss
+
+    def _place(self, model: str) -> Path:
+        return self._folder / "models" / _opaque(model)
+
+    def _remove(self, place: Path) -> None:
+        """Out of sight at once, off the disk soon."""
+        if place.exists():
+            trash = self._folder / "scratch" / str(next(self._scratch))
+            place.rename(trash)
+            self._threads.submit(remove_tree, trash)
+
+    def _download_failure(self, model: str) -> str:
+        return (
+            f"Failed to download model data(bucket: {self._spec.bucket}, key: {self._spec.models_prefix}{model}). Please ensure that "
+            "there is an object located at the URL and that the role passed to CreateModel has permissions to download the model."
+        )
+
+
+def _client(address: str) -> httpx.AsyncClient:
+    client = httpx.AsyncClient(
+        base_url=address,
+        trust_env=False,
+        timeout=httpx.Timeout(None, connect=_CONNECT_SECONDS),
+        limits=httpx.Limits(max_connections=None, max_keepalive_connections=64, keepalive_expiry=60),
+    )
+    client.headers.clear()  # the container sees the caller's headers, not those of a Python library
+    return client
+
+
+def _ignore(_event: Event) -> None:
+    """Takes the reports of a retired instance."""
+
+
+def _opaque(model: str) -> str:
+    """The model's name towards the server, which cannot stand slashes and dots."""
+    return hashlib.sha256(model.encode()).hexdigest()[:32]
+
+
+def _failure_reason(place: Path, answer: str) -> str:
+    with suppress(OSError):
+        return (place / _FAILURE_FILE).read_text("utf-8")
+    return " ".join(answer.split())
+
+
+def remove_tree(folder: Path) -> None:
+    """Remove a folder while abandoned work may still write there; blocks."""
+    for _ in range(10):
+        shutil.rmtree(folder, ignore_errors=True)
+        if not folder.exists():
+            return
+    shutil.rmtree(folder)

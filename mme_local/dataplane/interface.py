@@ -1,0 +1,179 @@
+"""What the control plane and the data plane tell each other: values, settings, errors and the source of artifacts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import BinaryIO, Protocol
+
+from mme_facts.limits import INVOKE_TIMEOUT_SECONDS
+from mme_fleet import FleetSettings
+
+__all__ = [
+    "ArtifactDenied",
+    "ArtifactMissing",
+    "ArtifactSource",
+    "DataPlaneError",
+    "DataPlaneSettings",
+    "FleetSpec",
+    "InvokeReply",
+    "InvokeRequest",
+    "StartFailed",
+    "UnknownFleet",
+]
+
+_MIB = 1024 * 1024
+
+
+class DataPlaneError(Exception):
+    """Base of what the data plane raises."""
+
+
+class StartFailed(DataPlaneError):  # noqa: N818 - the name says what happened
+    """The servers of a fleet could not be started; the text says why and what to do."""
+
+
+class UnknownFleet(DataPlaneError):  # noqa: N818 - the name says what happened
+    """There is no fleet of that endpoint."""
+
+
+class ArtifactMissing(DataPlaneError):  # noqa: N818 - the name says what happened
+    """There is no object at the key."""
+
+
+class ArtifactDenied(DataPlaneError):  # noqa: N818 - the name says what happened
+    """The endpoint's execution role may not read the object."""
+
+
+class ArtifactSource(Protocol):
+    """Where artifacts come from: the emulator's S3, read with the endpoint's execution role."""
+
+    def fetch(self, key: str, destination: BinaryIO) -> int:
+        """Copy the object at ``key`` (with its prefix) into ``destination``; blocks, and runs in a thread.
+
+        Returns:
+            The number of bytes.
+
+        Raises:
+            ArtifactMissing: there is no such object.
+            ArtifactDenied: the role may not read it.
+            Exception: anything else counts as the store being unavailable for now.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class FleetSpec:
+    """The fleet behind one production variant.
+
+    Attributes:
+        endpoint_name: the endpoint; one fleet an endpoint.
+        variant_name: the production variant.
+        instance_count: at least 1.
+        image: image URI; its repository chooses the model server.
+        bucket: where the artifacts are.
+        models_prefix: the MME prefix in the bucket, with its slash; a key is this and TargetModel.
+        cache_enabled: `ModelCacheSetting`. Only ``True`` is served; ``False`` is refused.
+        environment: the container's environment variables.
+    """
+
+    endpoint_name: str
+    variant_name: str
+    instance_count: int
+    image: str
+    bucket: str
+    models_prefix: str
+    cache_enabled: bool = True
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class InvokeRequest:
+    """What of an InvokeEndpoint reaches the container; ``None`` where the caller sent nothing."""
+
+    body: bytes
+    target_model: str | None
+    content_type: str | None = None
+    accept: str | None = None
+    custom_attributes: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class InvokeReply:
+    """The answer to an invocation.
+
+    Attributes:
+        status: HTTP status of InvokeEndpoint.
+        body: the container's body; with ``ModelError`` its error body, the OriginalMessage.
+        content_type: the container's Content-Type.
+        instance: the instance that answered, ``None`` if none did.
+        cold: whether the request waited for a load.
+        error: name of the modelled error, ``None`` on success.
+        original_status: OriginalStatusCode of a ``ModelError`` (0: the invocation timed out).
+        message: text of the error.
+    """
+
+    status: int
+    body: bytes
+    content_type: str | None
+    instance: str | None
+    cold: bool
+    error: str | None = None
+    original_status: int | None = None
+    message: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DataPlaneSettings:
+    """How the local fleets run. Every value is JSON, so settings cross process borders.
+
+    Attributes:
+        instance_memory_bytes: an instance's budget for loaded models.
+        instance_disk_bytes: an instance's budget for unpacked artifacts, and the greatest unpacked artifact.
+        model_overhead_bytes: accounted memory of a loaded model on top of its unpacked artifact. Measured: two Python
+            processes of about 50 MB each for an XGBoost model.
+        load_wait_seconds: how long a request waits for a load before it gets ModelNotReadyException.
+        load_attempts: how often a load that ends out of memory (507) is tried in all.
+        invoke_timeout_seconds: a container must answer within this time (API reference: InvokeEndpoint).
+        start_timeout_seconds: a server must answer its first ping within this time.
+        start_attempts: how often a server that does not come up is started before `StartFailed`.
+        restart_backoff_seconds: wait before a lost server is started again; doubles with every failed start.
+        restart_backoff_max_seconds: greatest such wait.
+        job_queue_size: requests that a model's queue holds before the server answers 503 (100 in SageMaker's images).
+        jvm_options: options of the model server's JVM: a small heap and a fast start.
+        handlers: further model servers: image repository -> absolute ``file.py:function`` of a function-style handler.
+        record_events: keep every event and action for `DataPlane.recording`; memory grows without bound.
+    """
+
+    instance_memory_bytes: int = 1024 * _MIB
+    instance_disk_bytes: int = 4096 * _MIB
+    model_overhead_bytes: int = 100 * _MIB
+    load_wait_seconds: float = 30.0
+    load_attempts: int = 3
+    invoke_timeout_seconds: float = INVOKE_TIMEOUT_SECONDS
+    start_timeout_seconds: float = 30.0
+    start_attempts: int = 3
+    restart_backoff_seconds: float = 0.1
+    restart_backoff_max_seconds: float = 10.0
+    job_queue_size: int = 100
+    jvm_options: str = "-Xmx128m -Xms32m -XX:+UseSerialGC -XX:TieredStopAtLevel=1 --enable-native-access=ALL-UNNAMED"
+    handlers: Mapping[str, str] = field(default_factory=dict)
+    record_events: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("instance_memory_bytes", "instance_disk_bytes", "job_queue_size", "load_attempts", "start_attempts"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} is {getattr(self, name)}: use 1 or more")
+        for name in ("invoke_timeout_seconds", "start_timeout_seconds"):
+            if getattr(self, name) <= 0:
+                raise ValueError(f"{name} is {getattr(self, name)}: use a positive number of seconds")
+        for name in ("model_overhead_bytes", "load_wait_seconds", "restart_backoff_seconds", "restart_backoff_max_seconds"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"{name} is {getattr(self, name)}: use 0 or more")
+        for repository, handler in self.handlers.items():
+            if not re.fullmatch(r"/.+\.py:\w+", handler):
+                raise ValueError(f"the handler of {repository!r} is {handler!r}: use an absolute path and a function, /path/file.py:handle")
+
+    def fleet_settings(self) -> FleetSettings:
+        """What the residency engine needs of these."""
+        return FleetSettings(self.model_overhead_bytes, self.load_wait_seconds, self.load_attempts)
