@@ -1,0 +1,1 @@
+"""Application Auto Scaling of the local cloud: it records targets and policies."""

@@ -1,0 +1,172 @@
+"""The gateway process: ``python -m mme_local.gateway``, started by `mme_local.cloud.LocalCloud` only.
+
+It reads its orders as one JSON line from standard input and ends when that pipe closes: when its parent is gone, however it
+went, nothing stays behind.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import shutil
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+from mme_local.credentials import Credentials
+from mme_local.settings import LocalSettings
+
+__all__ = ["Orders", "main"]
+
+logger = logging.getLogger(__name__)
+
+_CHILDREN_SECONDS = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class Orders:
+    """What the parent tells the gateway.
+
+    Attributes:
+        socket: file descriptor of the listening socket.
+        port: its port.
+        directory: the cloud's folder; ``run`` below it lives as long as the process.
+        ephemeral: whether the whole folder goes with the process.
+        admin: keys of the administrator.
+        settings: the cloud's settings.
+    """
+
+    socket: int
+    port: int
+    directory: Path
+    ephemeral: bool
+    admin: Credentials
+    settings: LocalSettings
+
+    def to_json(self) -> str:
+        """One line of JSON."""
+        return json.dumps(
+            {
+                "socket": self.socket,
+                "port": self.port,
+                "directory": str(self.directory),
+                "ephemeral": self.ephemeral,
+                "admin": [self.admin.access_key_id, self.admin.secret_access_key],
+                "settings": self.settings.to_json(),
+            }
+        )
+
+    @classmethod
+    def from_json(cls, line: str) -> Orders:
+        """Read what `to_json` wrote."""
+        document = json.loads(line)
+        return cls(
+            document["socket"],
+            document["port"],
+            Path(document["directory"]),
+            document["ephemeral"],
+            Credentials(*document["admin"]),
+            LocalSettings.from_json(document["settings"]),
+        )
+
+
+def main() -> None:
+    """Serve until told to stop or left alone, then leave no process and no folder behind."""
+    orders = Orders.from_json(sys.stdin.readline())
+    logging.basicConfig(level=orders.settings.log_level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    os.set_inheritable(orders.socket, False)
+    _forget_run(orders)
+    (orders.directory / "run" / "tmp").mkdir(parents=True)
+    try:
+        asyncio.run(_serve(orders))
+    except BaseException:
+        logger.exception("the gateway failed")
+        raise
+    finally:
+        ended = _end_children()
+        _forget_run(orders)
+        if orders.ephemeral:
+            shutil.rmtree(orders.directory, ignore_errors=True)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        if not ended:
+            os.killpg(0, signal.SIGKILL)
+    # Threads of the emulator that wait for something (a custom resource) must not hold the process.
+    os._exit(0)
+
+
+async def _serve(orders: Orders) -> None:
+    from mme_local import patches
+
+    patches.apply()
+
+    import ministack.app
+    from hypercorn.asyncio import serve
+    from hypercorn.config import Config
+
+    from mme_local.emulator import create_admin, reset_state
+    from mme_local.services import Services
+
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    _watch_parent(lambda: loop.call_soon_threadsafe(stop.set))
+
+    async def reset_emulator() -> None:
+        await asyncio.to_thread(reset_state)
+        create_admin(orders.admin)
+
+    services = Services(orders.directory / "run", orders.settings, f"http://127.0.0.1:{orders.port}", reset_emulator, loop)
+    create_admin(orders.admin)
+    config = Config()
+    config.bind = [f"fd://{orders.socket}"]
+    config.keep_alive_timeout = 75
+    config.graceful_timeout = 1
+    config.loglevel = orders.settings.log_level
+    try:
+        await serve(cast(Any, services.application(ministack.app.app)), config, shutdown_trigger=stop.wait)
+    finally:
+        await services.close()
+
+
+def _watch_parent(gone: Callable[[], object]) -> None:
+    def watch() -> None:
+        # The parent writes nothing more: the pipe ends with the parent.
+        while os.read(0, 4096):
+            pass
+        gone()
+
+    threading.Thread(target=watch, name="parent", daemon=True).start()
+
+
+def _end_children() -> bool:
+    """Ask what is left of this process group to end: Lambda workers and whatever they started. Whether they did."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    if os.getpgrp() != os.getpid():
+        return True
+    os.killpg(0, signal.SIGTERM)
+    deadline = time.monotonic() + _CHILDREN_SECONDS
+    while time.monotonic() < deadline:
+        try:
+            if os.waitpid(-1, os.WNOHANG) == (0, 0):
+                time.sleep(0.01)
+        except ChildProcessError:
+            return True
+    logger.warning("children did not end in %s s: killing them", _CHILDREN_SECONDS)
+    return False
+
+
+def _forget_run(orders: Orders) -> None:
+    shutil.rmtree(orders.directory / "run", ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,165 @@
+# ruff: noqa: SLF001 - reaching into the pinned emulator is what this module is for
+"""Every change we make to the AWS emulator's behaviour, each with its reason.
+
+All of them reach into private parts of ministack, so `apply` refuses any version but the one they were written for, and
+each has a contract test in ``tests/local`` that fails when the emulator no longer needs or no longer honours it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import re
+from collections.abc import Callable, Mapping, Sequence
+from importlib import metadata
+from typing import Any
+
+from mme_local import policy_variables
+
+__all__ = ["MINISTACK_VERSION", "EmulatorVersionError", "apply", "physical_name", "register_resource_types"]
+
+MINISTACK_VERSION = "1.5.33"
+
+_HEX_SHA256 = re.compile(r"[0-9a-f]{64}")
+_worker_thread_types: set[str] = set()
+
+
+class EmulatorVersionError(RuntimeError):
+    """The installed emulator is not the one that the patches fit."""
+
+
+def apply() -> None:
+    """Patch the emulator in this process; raises `EmulatorVersionError`."""
+    installed = metadata.version("ministack")
+    if installed != MINISTACK_VERSION:
+        raise EmulatorVersionError(
+            f"ministack {installed} is installed, but the local cloud's patches fit {MINISTACK_VERSION} only: "
+            f"install ministack=={MINISTACK_VERSION}"
+        )
+    _substitute_policy_variables()
+    _check_declared_payload_hash()
+    _run_our_resource_types_on_worker_threads()
+
+
+def _substitute_policy_variables() -> None:
+    """Policy variables in Resource, NotResource and condition values.
+
+    Reason: the evaluator compares ``${aws:PrincipalTag/tenant}`` literally, so every tenant-scoped policy of the
+    library would deny everyone (trap 10 of the emulator).
+    """
+    from ministack.core import iam_evaluator
+
+    first_match = iam_evaluator._first_match
+    conditions_met = iam_evaluator._conditions_met
+
+    def resolver(ctx: Any) -> Callable[[str], object]:
+        return lambda key: iam_evaluator._resolve_condition_key(key, ctx)
+
+    def first_match_with_variables(ctx: Any, statements: Sequence[Any], effect: str) -> Any:
+        for statement in statements:
+            if statement.effect != effect:
+                continue
+            substituted = _with_resources(statement, resolver(ctx))
+            if substituted is not None and first_match(ctx, [substituted], effect):
+                return statement
+        return None
+
+    def conditions_met_with_variables(conditions: Mapping[str, Any], ctx: Any) -> bool:
+        return bool(conditions_met(_substituted_conditions(conditions, resolver(ctx)), ctx))
+
+    iam_evaluator._first_match = first_match_with_variables
+    iam_evaluator._conditions_met = conditions_met_with_variables
+    iam_evaluator.fnmatch_iam_cs = policy_variables.pattern_matches
+
+
+def _with_resources(statement: Any, resolve: Callable[[str], object]) -> Any:
+    """The statement with its resources substituted, or None when an Allow excepts something that cannot be named.
+
+    "All but <unknown>" would allow everything; both NotResource and negated conditions can say that.
+    """
+    not_resources = policy_variables.substitute_all(statement.not_resources, resolve)
+    if statement.effect == "Allow" and (policy_variables.NOTHING in not_resources or _excepts_unknown(statement.conditions, resolve)):
+        return None
+    resources = policy_variables.substitute_all(statement.resources, resolve)
+    return dataclasses.replace(statement, resources=resources, not_resources=not_resources)
+
+
+def _excepts_unknown(conditions: Mapping[str, Any], resolve: Callable[[str], object]) -> bool:
+    return any(
+        "not" in operator.lower() and policy_variables.substitute(str(item), resolve) is None
+        for operator, block in (conditions or {}).items()
+        if isinstance(block, Mapping)
+        for value in block.values()
+        for item in (value if isinstance(value, list) else [value])
+    )
+
+
+def _substituted_conditions(conditions: Mapping[str, Any], resolve: Callable[[str], object]) -> dict[str, Any]:
+    substituted: dict[str, Any] = {}
+    for operator, block in (conditions or {}).items():
+        if not isinstance(block, Mapping):
+            continue
+        wildcards = "like" in operator.lower() or "arn" in operator.lower()
+        substituted[operator] = {
+            key: [
+                text if wildcards else policy_variables.literal(text)
+                for item in (value if isinstance(value, list) else [value])
+                if (text := policy_variables.substitute(str(item), resolve)) is not None
+            ]
+            for key, value in block.items()
+        }
+    return substituted
+
+
+def _check_declared_payload_hash() -> None:
+    """The ``x-amz-content-sha256`` header must be the digest of the body.
+
+    Reason: the emulator signs over the header when there is one and never compares it with the body, so a body changed
+    on the way would pass as signed.
+    """
+    from ministack.core import sigv4
+
+    signature_failure = sigv4.header_signature_failure
+
+    def checked(signature: Any, secret: str, method: str, raw_path: str, query: Any, headers: Any, body: bytes, **options: Any) -> Any:
+        declared = headers.get("x-amz-content-sha256") or ""
+        if _HEX_SHA256.fullmatch(declared) and hashlib.sha256(body).hexdigest() != declared:
+            return "SignatureDoesNotMatch", "The x-amz-content-sha256 header is not the SHA-256 of the body that arrived."
+        return signature_failure(signature, secret, method, raw_path, query, headers, body, **options)
+
+    sigv4.header_signature_failure = checked
+
+
+def _run_our_resource_types_on_worker_threads() -> None:
+    """CloudFormation provisioners of ours run on threads.
+
+    Reason: the engine runs a provisioner on the event loop unless this private function says otherwise; an endpoint
+    that waits for its model servers would freeze the gateway that has to start them.
+    """
+    from ministack.services.cloudformation import stacks
+
+    original = stacks._runs_on_worker_thread
+    stacks._runs_on_worker_thread = lambda resource_type: resource_type in _worker_thread_types or original(resource_type)
+
+
+def register_resource_types(types: Mapping[str, Mapping[str, Any]], replacing: Mapping[str, Sequence[str]], tagged: Sequence[str]) -> None:
+    """Add CloudFormation resource types to the emulator.
+
+    Args:
+        types: type -> ``create``, ``update`` and ``delete`` callables in the emulator's form.
+        replacing: type -> the properties whose change replaces the resource.
+        tagged: the types that stack-level tags reach through a ``Tags`` list.
+    """
+    from ministack.services.cloudformation import provisioners
+
+    provisioners._RESOURCE_HANDLERS.update({name: dict(handler) for name, handler in types.items()})
+    provisioners._REPLACING_PROPERTIES.update({name: tuple(properties) for name, properties in replacing.items()})
+    provisioners._STACK_TAG_PROPERTY.update(dict.fromkeys(tagged, ("Tags", "list")))
+    _worker_thread_types.update(types)
+
+
+def physical_name(stack: str, logical_id: str, characters: int) -> str:
+    """CloudFormation's generated name for an unnamed resource; a replacement gets another one."""
+    from ministack.services.cloudformation import provisioners
+
+    return str(provisioners._physical_name(stack, logical_id, max_len=characters))

@@ -1,0 +1,174 @@
+"""The gateway's ASGI application: our services and the emulator on one port.
+
+A request goes where the scope of its signature says: ``sagemaker`` and ``application-autoscaling`` to our code, the rest to
+the emulator. Unsigned requests go by target and path, to be refused by the service they mean.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import logging
+import re
+import uuid
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+from urllib.parse import parse_qs
+
+from mme_facts.limits import INVOKE_BODY_BYTES
+from mme_local.autoscaling.responses import OPERATIONS as AUTOSCALING_OPERATIONS
+from mme_local.autoscaling.responses import AutoScalingApi
+from mme_local.emulator import AccessDeniedError, BodyTooLargeError, Request, claimed_access_key_id, is_root_key, read_request
+from mme_local.sagemaker.responses import OPERATIONS as SAGEMAKER_OPERATIONS
+from mme_local.sagemaker.responses import ControlPlane
+from mme_local.sagemaker.runtime import Runtime, too_large
+from mme_local.wire import AwsError, Reply, error_reply, json_reply
+
+__all__ = ["Gateway"]
+
+logger = logging.getLogger(__name__)
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Any]]
+Send = Callable[[dict[str, Any]], Awaitable[None]]
+Application = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+_CONTROL_BODY_BYTES = 1 << 20
+_SIGNED_SERVICE = re.compile(r"Credential=[^/,]+/\d{8}/[^/]+/([^/]+)/aws4_request")
+_INVOCATION = re.compile(r"/endpoints/([^/]+)/invocations")
+_TARGETS = {"SageMaker": "sagemaker", "AnyScaleFrontendService": "application-autoscaling"}
+
+
+class Gateway:
+    """The application.
+
+    Args:
+        emulator: the emulator's ASGI application.
+        control_plane: SageMaker's control plane.
+        runtime: SageMaker's runtime.
+        autoscaling: Application Auto Scaling.
+        status: makes the document of ``GET /_mme/status``.
+        reset: forgets everything, for ``POST /_mme/reset``.
+    """
+
+    def __init__(
+        self,
+        emulator: Application,
+        *,
+        control_plane: ControlPlane,
+        runtime: Runtime,
+        autoscaling: AutoScalingApi,
+        status: Callable[[], dict[str, Any]],
+        reset: Callable[[], Awaitable[None]],
+    ) -> None:
+        self._emulator, self._control_plane, self._runtime = emulator, control_plane, runtime
+        self._autoscaling, self._status, self._reset = autoscaling, status, reset
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one connection's request."""
+        if scope["type"] != "http":
+            await self._emulator(scope, receive, send)
+            return
+        if _is_loopback(scope):
+            # Policies that demand TLS (the CDK bootstrap bucket's, our own) are met: nothing leaves this machine.
+            scope["scheme"] = "https"
+        headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
+        if scope["path"].startswith("/_mme/") or scope["path"] == "/_ministack/reset":
+            await _send(send, await self._administration(scope, headers))
+            return
+        query = parse_qs(scope.get("query_string", b"").decode("latin-1"), keep_blank_values=True)
+        service = _service(scope, headers, query)
+        if is_root_key(claimed_access_key_id(headers, query)) or _foreign_authorization(scope, headers):
+            # The emulator lets its root keys and unknown kinds of authorization through without any check.
+            unknown = "The security token included in the request is invalid."
+            await _send(send, _denied(AccessDeniedError("UnrecognizedClientException", unknown, authenticated=False), service, headers))
+        elif service in ("sagemaker", "application-autoscaling"):
+            await _send(send, await self._serve(service, scope, receive))
+        else:
+            await self._emulator(scope, receive, send)
+
+    async def _administration(self, scope: Scope, headers: MutableMapping[str, str]) -> Reply:
+        if "origin" in headers or not _is_loopback(scope):
+            return json_reply({"message": "Only local programs may ask this, no web pages."}, 403)
+        match scope["method"], scope["path"]:
+            case "GET", "/_mme/status":
+                return json_reply(self._status())
+            case "POST", "/_mme/reset" | "/_ministack/reset":
+                await self._reset()
+                return json_reply({"reset": "ok"})
+        return json_reply({"message": f"There is no {scope['method']} {scope['path']}."}, 404)
+
+    async def _serve(self, service: str, scope: Scope, receive: Receive) -> Reply:
+        invocation = _INVOCATION.fullmatch(scope["path"]) if service == "sagemaker" and scope["method"] == "POST" else None
+        try:
+            try:
+                limit = INVOKE_BODY_BYTES if invocation else _CONTROL_BODY_BYTES
+                request = await read_request(scope, receive, body_limit_bytes=limit)
+            except BodyTooLargeError:
+                raise too_large() from None
+            if invocation:
+                return await self._runtime.invoke(request, invocation[1])
+            return json_reply(self._control(service, request))
+        except AwsError as error:
+            return error_reply(error)
+        except AccessDeniedError as error:
+            status = 403 if invocation else 400
+            return error_reply(AwsError(error.code, error.message, status))
+        except Exception:
+            logger.exception("%s %s", scope["method"], scope["path"])
+            return error_reply(AwsError("InternalFailure", "The local cloud failed; its log tells why.", 500))
+
+    def _control(self, service: str, request: Request) -> dict[str, Any]:
+        prefix, _, operation = request.headers.get("x-amz-target", "").partition(".")
+        operations = SAGEMAKER_OPERATIONS if service == "sagemaker" else AUTOSCALING_OPERATIONS
+        if _TARGETS.get(prefix) != service or operation not in operations:
+            raise AwsError(
+                "UnknownOperationException", f"The local cloud does not serve {request.headers.get('x-amz-target') or request.path}."
+            )
+        try:
+            parameters = json.loads(request.body or b"{}")
+        except ValueError as error:
+            raise AwsError("SerializationException", f"The body is not JSON: {error}") from None
+        if service == "sagemaker":
+            return self._control_plane.serve(request, operation, parameters)
+        return self._autoscaling.serve(request, operation, parameters)
+
+
+def _is_loopback(scope: Scope) -> bool:
+    client = scope.get("client")
+    return client is not None and ipaddress.ip_address(client[0].removeprefix("::ffff:")).is_loopback
+
+
+def _service(scope: Scope, headers: MutableMapping[str, str], query: MutableMapping[str, list[str]]) -> str:
+    if match := _SIGNED_SERVICE.search(headers.get("authorization", "")):
+        return match[1]
+    credential = query.get("X-Amz-Credential", [""])[0].split("/")
+    if len(credential) == 5:
+        return credential[3]
+    if _INVOCATION.fullmatch(scope["path"]):
+        return "sagemaker"
+    return _TARGETS.get(headers.get("x-amz-target", "").partition(".")[0], "")
+
+
+def _foreign_authorization(scope: Scope, headers: MutableMapping[str, str]) -> bool:
+    """An Authorization header that is no AWS signature, on a path that is no API's of a user (those know their own)."""
+    authorization = headers.get("authorization", "")
+    path: str = scope["path"]
+    return bool(authorization) and not authorization.startswith("AWS") and not path.startswith(("/_aws/", "/restapis/", "/_ministack/"))
+
+
+def _denied(error: AccessDeniedError, service: str, headers: MutableMapping[str, str]) -> Reply:
+    from ministack.core.iam_actions import access_denied_response
+
+    status, reply_headers, body = access_denied_response(
+        service, "", "", str(uuid.uuid4()), error_code=error.code, message=error.message, headers=dict(headers)
+    )
+    return status, reply_headers, body
+
+
+async def _send(send: Send, reply: Reply) -> None:
+    status, headers, body = reply
+    encoded = [(name.encode("latin-1"), value.encode("latin-1", "replace")) for name, value in headers.items()]
+    encoded += [(b"x-amzn-requestid", str(uuid.uuid4()).encode()), (b"content-length", str(len(body)).encode())]
+    await send({"type": "http.response.start", "status": status, "headers": encoded})
+    await send({"type": "http.response.body", "body": body})

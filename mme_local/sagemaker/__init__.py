@@ -1,0 +1,1 @@
+"""SageMaker of the local cloud: control plane and runtime."""

@@ -1,0 +1,32 @@
+"""SageMaker's errors with the texts of the service."""
+
+from __future__ import annotations
+
+from mme_local.wire import AwsError, ValidationError
+
+__all__ = ["already_exists", "could_not_find", "in_progress", "over_instance_limit"]
+
+
+def could_not_find(kind: str, arn: str) -> ValidationError:
+    """A described, updated or deleted resource does not exist."""
+    return ValidationError(f'Could not find {kind} "{arn}".')
+
+
+def already_exists(kind: str, arn: str) -> ValidationError:
+    """A created resource exists."""
+    return ValidationError(f'Cannot create already existing {kind} "{arn}".')
+
+
+def in_progress(arn: str) -> ValidationError:
+    """An endpoint is changed while a change is under way."""
+    return ValidationError(f'Cannot update in-progress endpoint "{arn}".')
+
+
+def over_instance_limit(instance_type: str, limit: int, used: int, requested: int) -> AwsError:
+    """More instances than the account (here: the local cloud's settings) may have."""
+    return AwsError(
+        "ResourceLimitExceeded",
+        f"The account-level service limit '{instance_type} for endpoint usage' is {limit} Instances, with current utilization of "
+        f"{used} Instances and a request delta of {requested} Instances. Please use AWS Service Quotas to request an increase "
+        "for this quota (locally: LocalSettings.instance_limit).",
+    )

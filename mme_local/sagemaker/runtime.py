@@ -1,0 +1,141 @@
+"""The SageMaker runtime: InvokeEndpoint."""
+
+from __future__ import annotations
+
+import json
+import re
+
+from mme_facts.limits import INVOKE_BODY_BYTES, TARGET_MODEL_CHARACTERS
+from mme_local.dataplane.interface import InvokeReply, InvokeRequest
+from mme_local.emulator import Request, authorize
+from mme_local.sagemaker.models import Endpoint, SageMaker
+from mme_local.wire import AwsError, Reply
+
+__all__ = ["COLD_HEADER", "INSTANCE_HEADER", "Runtime"]
+
+INSTANCE_HEADER = "x-amzn-mme-local-instance"
+"""Local only: the instance that answered."""
+COLD_HEADER = "x-amzn-mme-local-cold"
+"""Local only: whether the request waited for its model."""
+
+_TARGET_MODEL = re.compile(r"\S[ -~]*")
+_CUSTOM_ATTRIBUTES_CHARACTERS = 1024
+_STATUSES = {
+    "ModelNotReadyException": 429,
+    "ModelError": 424,
+    "ValidationError": 400,
+    "InternalFailure": 500,
+    "ServiceUnavailable": 503,
+    "InternalDependencyException": 530,
+}
+_SERVING = ("InService", "Updating", "SystemUpdating", "RollingBack")
+
+
+class Runtime:
+    """Serves InvokeEndpoint.
+
+    Args:
+        sagemaker: the endpoints.
+    """
+
+    def __init__(self, sagemaker: SageMaker) -> None:
+        self._sagemaker = sagemaker
+
+    async def invoke(self, request: Request, endpoint_name: str) -> Reply:
+        """Answer one InvokeEndpoint.
+
+        Raises:
+            AwsError: a modelled error of the runtime.
+            AccessDeniedError: the caller may not invoke the endpoint, or not with this TargetModel.
+        """
+        target_model = request.headers.get("x-amzn-sagemaker-target-model")
+        context = {} if target_model is None else {"sagemaker:TargetModel": target_model}
+        arn = self._sagemaker.arn("endpoint", endpoint_name)
+        authorize(request, "sagemaker:InvokeEndpoint", arn, context)
+        endpoint = self._serving(endpoint_name)
+        _check(request, endpoint, target_model)
+        custom_attributes = request.headers.get("x-amzn-sagemaker-custom-attributes")
+        reply = await self._sagemaker.invoke(
+            endpoint,
+            InvokeRequest(
+                body=request.body,
+                target_model=target_model,
+                content_type=request.headers.get("content-type"),
+                accept=request.headers.get("accept"),
+                custom_attributes=custom_attributes,
+            ),
+        )
+        if reply.error is not None:
+            raise self._error(reply, endpoint)
+        return _answer(reply, endpoint, custom_attributes)
+
+    def _serving(self, name: str) -> Endpoint:
+        endpoint = self._sagemaker.endpoints.get(name)
+        if endpoint is None or endpoint.variant is None or endpoint.status not in _SERVING:
+            raise AwsError("ValidationError", f"Endpoint {name} of account {self._sagemaker.account} not found.")
+        return endpoint
+
+    def _error(self, reply: InvokeReply, endpoint: Endpoint) -> AwsError:
+        assert reply.error is not None
+        message = reply.message or ""
+        if reply.error != "ModelError":
+            return AwsError(reply.error, message, _STATUSES[reply.error])
+        assert endpoint.variant is not None
+        log_group = f"/aws/sagemaker/Endpoints/{endpoint.name}"
+        region, account = self._sagemaker.region, self._sagemaker.account
+        original = reply.body.decode("utf-8", "replace") or message
+        status = reply.original_status or 500
+        return AwsError(
+            "ModelError",
+            f"Received {'client' if 400 <= status < 500 else 'server'} error ({status}) from {endpoint.variant.name} with message "
+            f'"{original}". See https://{region}.console.aws.amazon.com/cloudwatch/home?region={region}'
+            f"#logEventViewer:group={log_group} in account {account} for more information.",
+            _STATUSES["ModelError"],
+            OriginalStatusCode=status,
+            OriginalMessage=original,
+            LogStreamArn=f"arn:aws:logs:{region}:{account}:log-group:{log_group}",
+        )
+
+
+def _check(request: Request, endpoint: Endpoint, target_model: str | None) -> None:
+    if len(request.body) > INVOKE_BODY_BYTES:
+        raise too_large()
+    if target_model is None:
+        raise AwsError("ValidationError", f"Endpoint {endpoint.name} is a multi-model endpoint: invoking it requires TargetModel.")
+    if len(target_model) > TARGET_MODEL_CHARACTERS or not _TARGET_MODEL.fullmatch(target_model):
+        raise AwsError(
+            "ValidationError",
+            f"1 validation error detected: Value '{target_model}' at 'targetModel' failed to satisfy constraint: Member must have "
+            rf"length less than or equal to {TARGET_MODEL_CHARACTERS} and satisfy regular expression pattern: \A\S[\p{{Print}}]*\z",
+        )
+    variant = request.headers.get("x-amzn-sagemaker-target-variant")
+    assert endpoint.variant is not None
+    if variant is not None and variant != endpoint.variant.name:
+        raise AwsError("ValidationError", f"Variant {variant} not found for endpoint {endpoint.name}.")
+    for header, name in (
+        ("x-amzn-sagemaker-inference-component", "InferenceComponentName"),
+        ("x-amzn-sagemaker-target-container-hostname", "TargetContainerHostname"),
+    ):
+        if header in request.headers:
+            raise AwsError("ValidationError", f"{name} is not allowed when invoking the multi-model endpoint {endpoint.name}.")
+    if len(request.headers.get("x-amzn-sagemaker-custom-attributes", "")) > _CUSTOM_ATTRIBUTES_CHARACTERS:
+        raise AwsError("ValidationError", f"CustomAttributes is longer than {_CUSTOM_ATTRIBUTES_CHARACTERS} characters.")
+
+
+def too_large() -> AwsError:
+    """The body exceeds the limit of InvokeEndpoint."""
+    return AwsError("RequestEntityTooLargeException", f"HTTP content length exceeded {INVOKE_BODY_BYTES} bytes.", 413)
+
+
+def _answer(reply: InvokeReply, endpoint: Endpoint, custom_attributes: str | None) -> Reply:
+    assert endpoint.variant is not None
+    headers = {
+        "Content-Type": reply.content_type or "application/octet-stream",
+        "x-Amzn-Invoked-Production-Variant": endpoint.variant.name,
+        COLD_HEADER: json.dumps(reply.cold),
+    }
+    if reply.instance is not None:
+        headers[INSTANCE_HEADER] = reply.instance
+    if custom_attributes is not None:
+        headers["X-Amzn-SageMaker-Custom-Attributes"] = custom_attributes
+    return reply.status, headers, reply.body

