@@ -133,7 +133,7 @@ class ModelArtifactStore(Construct):
 
     def _grant_put(self, grantee: iam.IGrantable, actions: Sequence[str], prefix: str, why: str) -> iam.Grant:
         if self._key is not None:
-            self._key.grant_encrypt_decrypt(grantee)
+            self._key.grant(grantee, "kms:Decrypt", "kms:GenerateDataKey")
         return self._grant(grantee, actions, prefix, why)
 
     def _grant(self, grantee: iam.IGrantable, actions: Sequence[str], prefix: str, why: str) -> iam.Grant:
