@@ -19,6 +19,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import httpx
+import psutil  # type: ignore[import-untyped]
 
 from mme_local.dataplane.interface import DataPlaneSettings, StartFailed
 from mme_local.dataplane.servers import ServerKind
@@ -31,7 +32,7 @@ SOCKET_PATH_BYTES = 100
 _PING_INTERVAL_SECONDS = 0.02
 _PING_TIMEOUT_SECONDS = 2.0
 _GROUP_END_INTERVAL_SECONDS = 0.005
-_GROUP_END_POLLS = 400
+_GROUP_END_SECONDS = 30.0
 _LOG_TAIL_CHARACTERS = 2000
 _FIRST_PORT, _PORTS = 20000, 12000
 
@@ -117,6 +118,7 @@ class ModelServer:
             str(JAVA),
             f"-Dmodel_server_home={package.parent}",
             f"-Djava.io.tmpdir={self._folder / 't'}",
+            f"-Dlog4j.configurationFile={Path(__file__).with_name('log4j2.xml').as_uri()}",
             *self._settings.jvm_options.split(),
             "-cp",
             str(package / "frontend" / "*"),
@@ -157,14 +159,12 @@ class ModelServer:
         """End the whole process group at once, the workers included."""
         if self._process is None:
             return
-        group = self._process.pid
         with suppress(ProcessLookupError):
-            os.killpg(group, signal.SIGKILL)
-            await self._process.wait()
-            for _ in range(_GROUP_END_POLLS):  # the workers are not our children: look until the last one is gone
-                os.killpg(group, signal.SIGKILL)
-                await asyncio.sleep(_GROUP_END_INTERVAL_SECONDS)
+            os.killpg(self._process.pid, signal.SIGKILL)
         await self._process.wait()
+        async with asyncio.timeout(_GROUP_END_SECONDS):
+            while _runs(self._process.pid):  # the workers are not our children: look until the last one is gone
+                await asyncio.sleep(_GROUP_END_INTERVAL_SECONDS)
 
     async def _answer_ping(self) -> None:
         assert self._process is not None
@@ -178,8 +178,11 @@ class ModelServer:
                 await asyncio.sleep(_PING_INTERVAL_SECONDS)
 
     def _log_tail(self) -> str:
-        text = (self._folder / "logs" / "console.log").read_text("utf-8", "replace").strip()
-        return text[-_LOG_TAIL_CHARACTERS:] or "it wrote nothing"
+        text = ""
+        for name in ("console.log", "server.log"):
+            with suppress(FileNotFoundError):
+                text += (self._folder / "logs" / name).read_text("utf-8", "replace")
+        return text.strip()[-_LOG_TAIL_CHARACTERS:] or "it wrote nothing"
 
     def _configuration(self) -> str:
         # The server's own limit for an answer is a little later than ours: it then restarts the worker that hangs.
@@ -198,6 +201,15 @@ class ModelServer:
             "netty_client_threads": 2,
         }
         return "".join(f"{name}={value}\n" for name, value in properties.items())
+
+
+def _runs(group: int) -> bool:
+    """Whether a process of the group runs; one that only waits to be reaped does not."""
+    for pid in psutil.pids():
+        with suppress(ProcessLookupError, psutil.NoSuchProcess):
+            if os.getpgid(pid) == group and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
+                return True
+    return False
 
 
 def _free_port() -> int:
