@@ -80,8 +80,9 @@ class Rule:
 
 
 RULES: Mapping[Failure, Rule] = {
+    # Only the deadline ends it: a large model takes minutes, and each answer is cheap.
     Failure.NOT_READY: Rule(
-        60, 0.1, 1.0, ModelLoadingError, "the model is still being loaded; loading goes on: try again in a few seconds", 5
+        1000, 0.1, 2.0, ModelLoadingError, "the model is still being loaded; loading goes on: try again in a few seconds", 5
     ),
     Failure.THROTTLED: Rule(4, 0.25, 4.0, ThrottledError, "too many requests at the moment: try again later", 2),
     Failure.UNAVAILABLE: Rule(9, 0.1, 2.0, UnavailableError, "the endpoint cannot answer at the moment: try again", 2),

@@ -1,0 +1,75 @@
+"""What several tests of the run time share: archives, versions and a clock that nobody waits for."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import tarfile
+from collections.abc import Callable
+
+import pytest
+from mme_tenancy.testing import FakeClock
+from mme_tenancy.versions import Sample, State, Version
+
+from mme_facts.environment import Pool
+
+NOW = "2026-11-29T12:00:00.000Z"
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture
+def pool() -> Pool:
+    return Pool("shared", "xgboost", "endpoint-a", "AllTraffic")
+
+
+@pytest.fixture(scope="session")
+def make_archive() -> Callable[..., bytes]:
+    """Makes a .tar.gz from names and contents, as Python's tarfile writes it; entries may also be ready TarInfo objects."""
+
+    def make(*entries: tuple[str, bytes] | tarfile.TarInfo, format: int = tarfile.PAX_FORMAT, compress: str = "gz") -> bytes:
+        buffer = io.BytesIO()
+        with tarfile.open(fileobj=buffer, mode=f"w:{compress}", format=format) as archive:
+            for entry in entries:
+                if isinstance(entry, tarfile.TarInfo):
+                    archive.addfile(entry)
+                else:
+                    name, content = entry
+                    header = tarfile.TarInfo(name)
+                    header.size = len(content)
+                    archive.addfile(header, io.BytesIO(content))
+        return buffer.getvalue()
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def artifact(make_archive: Callable[..., bytes]) -> bytes:
+    """A right artifact."""
+    return make_archive(("xgboost-model", bytes(range(256)) * 20))
+
+
+@pytest.fixture(scope="session")
+def make_version() -> Callable[..., Version]:
+    """Makes a version's record of tenant acme's model iris."""
+
+    def make(state: State = State.AWAITING_UPLOAD, *, number: int = 1, artifact: bytes = b"artifact", **changes: object) -> Version:
+        fields: dict[str, object] = {
+            "tenant": "acme",
+            "model": "iris",
+            "number": number,
+            "sha256": hashlib.sha256(artifact).hexdigest(),
+            "size_bytes": len(artifact),
+            "framework": "xgboost",
+            "pool": "shared",
+            "sample": Sample("text/csv", b"5.1,3.5,1.4,0.2", "text/csv"),
+            "state": state,
+            "created_at": NOW,
+            "updated_at": NOW,
+        }
+        return Version(**{**fields, **changes})  # type: ignore[arg-type]
+
+    return make

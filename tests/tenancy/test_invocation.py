@@ -1,0 +1,168 @@
+"""Each row of the retry table: how many attempts, how long the waits, which error."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from mme_tenancy.errors import (
+    InvalidRequestError,
+    InvocationTimeoutError,
+    ModelFailedError,
+    ModelLoadingError,
+    ModelRejectedInputError,
+    PayloadTooLargeError,
+    ThrottledError,
+    UnavailableError,
+)
+from mme_tenancy.invocation import InvocationRequest, Invoker, ModelReply
+from mme_tenancy.retries import RULES, Failure, RuntimeFault, classify
+from mme_tenancy.routes import Route
+from mme_tenancy.testing import FakeClock, ScriptedRuntime
+
+from mme_facts.limits import INVOKE_BODY_BYTES
+
+ROUTE = Route("endpoint-a", "AllTraffic", "v1-0123456789ab", "acme/iris/v1-0123456789ab.tar.gz")
+REQUEST = InvocationRequest(b"1,2", "text/csv")
+REPLY = ModelReply(b"1.0", "text/csv")
+
+
+def invoke(clock, *script, seconds=27.0, attempt_seconds=0.01, random=0.5):
+    runtime = ScriptedRuntime(*script, clock=clock, attempt_seconds=attempt_seconds)
+    outcome = Invoker(runtime, clock, lambda: random).invoke(ROUTE, REQUEST, deadline=clock.monotonic() + seconds)
+    assert outcome.attempts == len(runtime.calls)
+    return outcome, runtime
+
+
+ROWS = [
+    # code, HTTP status, container status -> failure, attempts, waited seconds, error, status
+    ("ModelNotReadyException", 429, None, Failure.NOT_READY, 17, 25.1, ModelLoadingError, 503),
+    ("ThrottlingException", 400, None, Failure.THROTTLED, 5, 3.75, ThrottledError, 429),
+    ("ThrottlingException", 429, None, Failure.THROTTLED, 5, 3.75, ThrottledError, 429),
+    ("", 429, None, Failure.THROTTLED, 5, 3.75, ThrottledError, 429),
+    ("ServiceUnavailable", 503, None, Failure.UNAVAILABLE, 10, 11.1, UnavailableError, 503),
+    ("InternalFailure", 500, None, Failure.UNAVAILABLE, 10, 11.1, UnavailableError, 503),
+    ("InternalDependencyException", 530, None, Failure.UNAVAILABLE, 10, 11.1, UnavailableError, 503),
+    ("", 504, None, Failure.UNAVAILABLE, 10, 11.1, UnavailableError, 503),
+    ("Connection", 0, None, Failure.UNAVAILABLE, 10, 11.1, UnavailableError, 503),
+    ("ModelError", 424, 500, Failure.WORKER_DIED, 2, 0.2, ModelFailedError, 502),
+    ("ModelError", 424, 503, Failure.WORKER_DIED, 2, 0.2, ModelFailedError, 502),
+    ("ModelError", 424, 507, Failure.WORKER_DIED, 2, 0.2, ModelFailedError, 502),
+    ("ModelError", 424, 501, Failure.MODEL_FAILED, 1, 0.0, ModelFailedError, 502),
+    ("ModelError", 424, 400, Failure.INPUT_REJECTED, 1, 0.0, ModelRejectedInputError, 422),
+    ("ModelError", 424, 415, Failure.INPUT_REJECTED, 1, 0.0, ModelRejectedInputError, 422),
+    ("ModelError", 424, 0, Failure.TIMED_OUT, 2, 0.1, InvocationTimeoutError, 504),
+    ("ModelError", 424, None, Failure.TIMED_OUT, 2, 0.1, InvocationTimeoutError, 504),
+    ("ReadTimeout", 0, None, Failure.TIMED_OUT, 2, 0.1, InvocationTimeoutError, 504),
+    ("ValidationError", 400, None, Failure.REFUSED, 1, 0.0, UnavailableError, 503),
+    ("AccessDeniedException", 403, None, Failure.REFUSED, 1, 0.0, UnavailableError, 503),
+]
+
+
+def test_every_failure_is_in_the_table_and_has_a_tested_row():
+    assert set(RULES) == set(Failure) == {row[3] for row in ROWS}
+
+
+@pytest.mark.parametrize(("code", "status", "original", "failure", "attempts", "waited", "error", "answer"), ROWS)
+def test_a_row_of_the_table(clock, code, status, original, failure, attempts, waited, error, answer):
+    fault = RuntimeFault(code, status, original)
+    assert classify(fault) is failure
+    outcome, _ = invoke(clock, fault)
+    assert outcome.failure is failure
+    assert outcome.attempts == attempts
+    assert outcome.waited_seconds == pytest.approx(waited, abs=1e-6)
+    assert type(outcome.error) is error
+    assert outcome.error.problem.status == answer
+    with pytest.raises(error):
+        outcome.answer()
+
+
+@pytest.mark.parametrize("failure", Failure)
+def test_no_text_for_callers_names_anything_internal(failure):
+    text = str(RULES[failure].failed().document()).lower()
+    assert not any(word in text for word in ("arn:", "s3:", "bucket", "sagemaker", "traceback", "endpoint-a", "lambda"))
+
+
+def test_an_answer_needs_one_attempt(clock):
+    outcome, runtime = invoke(clock, REPLY)
+    assert outcome.answer() == REPLY
+    assert (outcome.attempts, outcome.cold, outcome.waited_seconds) == (1, False, 0.0)
+    assert runtime.calls == [(ROUTE, REQUEST, pytest.approx(27.0))]
+
+
+def test_a_cold_model_is_waited_for(clock):
+    not_ready = RuntimeFault("ModelNotReadyException", 429)
+    outcome, _ = invoke(clock, not_ready, not_ready, not_ready, REPLY)
+    assert (outcome.answer(), outcome.attempts, outcome.cold) == (REPLY, 4, True)
+    assert outcome.waited_seconds == pytest.approx(0.7)
+
+
+def test_a_killed_instance_is_not_seen_by_the_caller(clock):
+    script = [RuntimeFault("Connection"), RuntimeFault("ModelError", 424, 503), *[RuntimeFault("ServiceUnavailable", 503)] * 5, REPLY]
+    assert invoke(clock, *script)[0].answer() == REPLY
+
+
+def test_each_kind_of_failure_has_its_own_count(clock):
+    script = [RuntimeFault("ModelError", 424, 500), RuntimeFault("ModelNotReadyException", 429), RuntimeFault("ModelError", 424, 500)]
+    outcome, _ = invoke(clock, *script)
+    assert (outcome.attempts, type(outcome.error), outcome.cold) == (3, ModelFailedError, True)
+
+
+def test_an_attempt_gets_the_time_that_is_left(clock):
+    _, runtime = invoke(clock, RuntimeFault("ServiceUnavailable", 503), REPLY, seconds=10, attempt_seconds=4)
+    assert [timeout for _, _, timeout in runtime.calls] == pytest.approx([10.0, 5.9])
+
+
+def test_no_attempt_begins_too_late(clock):
+    outcome, _ = invoke(clock, RuntimeFault("ServiceUnavailable", 503), seconds=10, attempt_seconds=4)
+    assert outcome.attempts == 3
+
+
+def test_a_deadline_that_has_passed_still_makes_one_attempt(clock):
+    assert invoke(clock, REPLY, seconds=-5)[0].answer() == REPLY
+    outcome, runtime = invoke(clock, RuntimeFault("ModelNotReadyException", 429), seconds=-5)
+    assert (outcome.attempts, type(outcome.error)) == (1, ModelLoadingError)
+    assert runtime.calls[0][2] > 0
+
+
+@given(
+    faults=st.lists(
+        st.sampled_from(
+            [RuntimeFault("ModelNotReadyException", 429), RuntimeFault("Connection"), RuntimeFault("ThrottlingException", 400)]
+        ),
+        min_size=1,
+        max_size=30,
+    ),
+    random=st.floats(0, 1, exclude_max=True),
+    seconds=st.floats(0.5, 60),
+)
+def test_waits_and_attempts_never_pass_the_deadline(faults, random, seconds):
+    clock = FakeClock(now=0.0)
+    invoke(clock, *faults, seconds=seconds, random=random, attempt_seconds=0.1)
+    assert clock.monotonic() <= seconds + 0.1
+
+
+@pytest.mark.parametrize("random", [0.0, 0.999])
+def test_jitter_is_half_to_one_and_a_half_of_the_wait(random):
+    rule = RULES[Failure.UNAVAILABLE]
+    assert [rule.wait_seconds(retry, random) for retry in (0, 1, 9)] == pytest.approx([wait * (0.5 + random) for wait in (0.1, 0.2, 2.0)])
+
+
+def test_what_may_be_tried_again_says_when():
+    waits = {failure: rule.retry_after_seconds for failure, rule in RULES.items() if rule.retry_after_seconds}
+    assert set(waits) == {Failure.NOT_READY, Failure.THROTTLED, Failure.UNAVAILABLE, Failure.TIMED_OUT}
+
+
+def test_a_body_above_sagemakers_limit_is_never_sent(clock):
+    runtime = ScriptedRuntime(REPLY)
+    invoker = Invoker(runtime, clock, lambda: 0.5)
+    with pytest.raises(PayloadTooLargeError, match=str(INVOKE_BODY_BYTES)):
+        invoker.invoke(ROUTE, InvocationRequest(bytes(INVOKE_BODY_BYTES + 1)), deadline=100)
+    assert runtime.calls == []
+
+
+@pytest.mark.parametrize("value", ["text/csv\r\nX-Evil: 1", "té", "x" * 1025, "a\x00b"])
+@pytest.mark.parametrize("field", ["content_type", "accept"])
+def test_a_header_that_cannot_be_sent_is_refused(field, value):
+    with pytest.raises(InvalidRequestError):
+        InvocationRequest(b"", **{field: value}).check()

@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+from mme_tenancy.errors import ForbiddenMoveError
+from mme_tenancy.versions import MOVES, Reason, State
+
+LATER = "2026-11-29T12:00:01.000Z"
+ALLOWED = {
+    ("awaiting_upload", "inspecting"),
+    ("awaiting_upload", "expired"),
+    ("inspecting", "stored"),
+    ("inspecting", "rejected"),
+    ("stored", "warming"),
+    ("warming", "ready"),
+    ("warming", "rejected"),
+    ("ready", "active"),
+    ("active", "ready"),
+    ("ready", "retired"),
+    ("active", "retired"),
+    ("retired", "purged"),
+}
+PAIRS = [(start.value, end.value) for start, end in product(State, State)]
+
+
+def test_every_state_is_in_the_table():
+    assert set(MOVES) == set(State)
+
+
+@pytest.mark.parametrize(("start", "end"), sorted(ALLOWED))
+def test_an_allowed_move_is_made(make_version, start, end):
+    moved = make_version(State(start)).move(State(end), LATER)
+    assert (moved.state, moved.updated_at, moved.rev) == (State(end), LATER, 2)
+
+
+@pytest.mark.parametrize(("start", "end"), sorted(set(PAIRS) - ALLOWED))
+def test_every_other_move_is_refused(make_version, start, end):
+    with pytest.raises(ForbiddenMoveError, match=f"is {start} and cannot become {end}") as caught:
+        make_version(State(start)).move(State(end), LATER)
+    assert caught.value.allowed == [state.value for state in State if state in MOVES[State(start)]]
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "moving"),
+    [
+        ("awaiting_upload", "inspecting", True),
+        ("inspecting", "rejected", False),
+        ("stored", "warming", True),
+        ("warming", "ready", True),
+        ("ready", "active", False),
+        ("active", "ready", False),
+        ("awaiting_upload", "expired", False),
+    ],
+)
+def test_a_version_moves_until_its_route_is_decided_and_never_again(make_version, start, end, moving):
+    assert make_version(State(start)).move(State(end), LATER).moving is moving
+
+
+def test_a_settled_version_is_ready_and_does_not_move(make_version):
+    settled = make_version(State.READY).settle(LATER)
+    assert (settled.state, settled.moving, settled.rev) == (State.READY, False, 2)
+
+
+def test_timings_and_reasons_add_up_over_the_moves(make_version):
+    version = make_version(State.INSPECTING).move(State.STORED, LATER, timings={"inspect_seconds": 1.5}).move(State.WARMING, LATER)
+    rejected = version.move(State.REJECTED, LATER, timings={"first_invocation_seconds": 2.0}, reasons=[Reason("r", "d", "f")])
+    assert rejected.timings == {"inspect_seconds": 1.5, "first_invocation_seconds": 2.0}
+    assert rejected.document()["reasons"] == [{"rule": "r", "member": None, "detail": "d", "fix": "f"}]
+
+
+def test_the_document_shows_the_state_and_hides_the_sample(make_version):
+    document = make_version(State.ACTIVE).document()
+    assert document["active"] is True
+    assert document["version"] == f"v1-{document['sha256'][:12]}"
+    assert "sample" not in document
