@@ -11,7 +11,6 @@ from aws_cdk import aws_events_targets as targets
 from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
-from mme_constructs.acknowledge import acknowledge
 from mme_constructs.pool import ModelPool, function_environment
 from mme_constructs.tenant_function import FunctionSettings, LogSettings, TenantFunction
 from mme_facts.grammar import INCOMING_PREFIX
@@ -61,7 +60,6 @@ class ModelAdmission(Construct):
             self, "DeadLetters", encryption=sqs.QueueEncryption.SQS_MANAGED, enforce_ssl=True, retention_period=cdk.Duration.days(14)
         )
         """Events that failed for good."""
-        acknowledge(self.dead_letters, {"AwsSolutions-SQS3": "It is a dead-letter queue itself."})
         function = TenantFunction(
             self,
             "Function",

@@ -1,0 +1,143 @@
+"""What a tenant's session reaches, judged by an evaluator of the IAM rules that the policies use."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import aws_cdk as cdk
+import pytest
+from aws_cdk import aws_iam as iam
+
+from mme_constructs import ModelArtifactStore, ModelPool, MultiModelEndpoint, PlatformAdmin, TenantAccess, TenantApi, TenantRegistry
+from mme_constructs.errors import TrustError
+
+
+def _api(stack):
+    endpoint = MultiModelEndpoint.from_endpoint_attributes(stack, "There", endpoint_name="shared")
+    return TenantApi(
+        stack,
+        "Api",
+        store=ModelArtifactStore(stack, "Store"),
+        registry=TenantRegistry(stack, "Registry"),
+        pools=[ModelPool(framework="xgboost", endpoint=endpoint)],
+    )
+
+
+@pytest.fixture(scope="module")
+def access(synthesize):
+    def build(app):
+        stack = cdk.Stack(app, "Test", env=cdk.Environment(account="111122223333", region="eu-central-1"))
+        api = _api(stack)
+        admin = PlatformAdmin(stack, "Admin", api=api)
+        access = TenantAccess(stack, "Access", api=api, trusted=[admin.role])
+        admin.allow_tenant_sessions(access)
+
+    return synthesize(build)
+
+
+def _policy(synthesized, role):
+    (policy,) = [item for name, item in synthesized.resources("AWS::IAM::Policy").items() if name.startswith(role)]
+    return policy["Properties"]["PolicyDocument"]["Statement"]
+
+
+def _text(resource):
+    """A resource with the API's id as it would be deployed."""
+    if isinstance(resource, str):
+        return resource
+    return "".join(part if isinstance(part, str) else "abcde12345" for part in resource["Fn::Join"][1])
+
+
+def _matches(pattern, value):
+    """IAM's wildcards: ``*`` any text, slashes too, ``?`` one character."""
+    return re.fullmatch("".join({"*": ".*", "?": "."}.get(character, re.escape(character)) for character in pattern), value) is not None
+
+
+def _allowed(statements, tenant, method, path):
+    requested = f"arn:aws:execute-api:eu-central-1:111122223333:abcde12345/v1/{method}{path}"
+    return any(
+        _matches(_text(resource).replace("${aws:PrincipalTag/tenant}", tenant), requested)
+        for statement in statements
+        if statement["Effect"] == "Allow" and statement["Action"] == "execute-api:Invoke"
+        for resource in (statement["Resource"] if isinstance(statement["Resource"], list) else [statement["Resource"]])
+    )
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("GET", "/tenants/acme"),
+        ("GET", "/tenants/acme/models"),
+        ("POST", "/tenants/acme/models/churn/versions"),
+        ("GET", "/tenants/acme/models/churn/versions/v1-0123456789ab"),
+        ("POST", "/tenants/acme/models/churn/invocations"),
+    ],
+)
+def test_a_tenant_reaches_its_own_paths(access, method, path):
+    assert _allowed(_policy(access, "Access"), "acme", method, path)
+
+
+@pytest.mark.parametrize(
+    ("tenant", "method", "path"),
+    [
+        ("acme", "GET", "/tenants/acme-evil"),
+        ("acme", "GET", "/tenants/acme-evil/models"),
+        ("acme-evil", "GET", "/tenants/acme/models"),
+        ("acme", "GET", "/tenants/Acme/models"),
+        ("acme", "GET", "/tenants/globex/models"),
+        ("acme", "POST", "/tenants/globex/models/churn/invocations"),
+        ("acme", "GET", "/tenants"),
+        ("acme", "PUT", "/tenants/acme"),
+        ("acme", "DELETE", "/tenants/acme/models/churn"),
+        # A wildcard in place of the method would match these: the other tenant's model is called "tenants".
+        ("versions", "GET", "/tenants/globex/models/tenants/versions/v1-0123456789ab"),
+        ("models", "GET", "/tenants/tenants/models/churn"),
+    ],
+)
+def test_a_tenant_reaches_nothing_else(access, tenant, method, path):
+    assert not _allowed(_policy(access, "Access"), tenant, method, path)
+
+
+def test_the_role_grants_calls_of_the_api_only(access):
+    assert {json.dumps(statement["Action"]) for statement in _policy(access, "Access")} == {'"execute-api:Invoke"'}
+
+
+def test_only_the_named_principal_may_open_a_session_and_must_tag_it(access):
+    roles = access.resources("AWS::IAM::Role")
+    (admin,) = [name for name in roles if name.startswith("Admin")]
+    (role,) = [item for name, item in roles.items() if name.startswith("Access")]
+    statements = role["Properties"]["AssumeRolePolicyDocument"]["Statement"]
+    assert {action for item in statements for action in ([item["Action"]] if isinstance(item["Action"], str) else item["Action"])} == {
+        "sts:AssumeRole",
+        "sts:TagSession",
+    }
+    for statement in statements:
+        assert statement["Principal"] == {"AWS": {"Fn::GetAtt": [admin, "Arn"]}}
+        assert statement["Condition"] == {
+            "StringLike": {"aws:RequestTag/tenant": "?*"},
+            "ForAllValues:StringEquals": {"aws:TagKeys": ["tenant"]},
+        }
+
+
+def test_the_administrator_reaches_every_path_and_opens_tenants_sessions(access):
+    statements = _policy(access, "Admin")
+    assert _allowed(statements, "", "PUT", "/tenants/acme")
+    assert _allowed(statements, "", "POST", "/tenants/globex/models/churn/invocations")
+    (sessions,) = [statement for statement in statements if "sts:AssumeRole" in statement["Action"]]
+    (tenant_role,) = [name for name in access.resources("AWS::IAM::Role") if name.startswith("Access")]
+    assert sessions["Action"] == ["sts:AssumeRole", "sts:TagSession"]
+    assert sessions["Resource"] == {"Fn::GetAtt": [tenant_role, "Arn"]}
+
+
+def test_the_administrator_is_assumable_by_whom_the_account_allows(access):
+    (role,) = [item for name, item in access.resources("AWS::IAM::Role").items() if name.startswith("Admin")]
+    (statement,) = role["Properties"]["AssumeRolePolicyDocument"]["Statement"]
+    assert statement["Principal"] == {"AWS": "arn:aws:iam::111122223333:root"}
+
+
+def test_rejects_a_role_for_nobody_or_anybody(stack):
+    api = _api(stack)
+    with pytest.raises(TrustError, match="Nobody could open"):
+        TenantAccess(stack, "Nobody", api=api, trusted=[])
+    with pytest.raises(TrustError, match="Anybody could open a tenant's session: got 'AnyPrincipal'"):
+        TenantAccess(stack, "Anybody", api=api, trusted=[iam.AnyPrincipal()])

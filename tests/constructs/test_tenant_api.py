@@ -1,0 +1,226 @@
+from __future__ import annotations
+
+import json
+
+import aws_cdk as cdk
+import pytest
+
+from mme_constructs import (
+    FunctionSettings,
+    ModelArtifactStore,
+    ModelPool,
+    MultiModelEndpoint,
+    TenantApi,
+    TenantRegistry,
+    Throttle,
+)
+from mme_constructs.errors import FunctionError, PoolError, ThrottleError
+from mme_constructs.tenant_api import ROUTES
+from mme_facts import environment as variables
+from mme_facts.problems import PROBLEMS
+
+
+def _parts(stack):
+    endpoint = MultiModelEndpoint.from_endpoint_attributes(stack, "There", endpoint_name="shared")
+    return {
+        "store": ModelArtifactStore(stack, "Store"),
+        "registry": TenantRegistry(stack, "Registry"),
+        "pools": [ModelPool(framework="xgboost", endpoint=endpoint)],
+    }
+
+
+@pytest.fixture(scope="module")
+def api(synthesize):
+    def build(app):
+        stack = cdk.Stack(app, "Test", env=cdk.Environment(account="111122223333", region="eu-central-1"))
+        TenantApi(stack, "Api", **_parts(stack))
+
+    return synthesize(build)
+
+
+def _routes(synthesized):
+    resources = synthesized.resources("AWS::ApiGateway::Resource")
+
+    def path(reference):
+        if "Fn::GetAtt" in reference:
+            return ""
+        properties = resources[reference["Ref"]]["Properties"]
+        return f"{path(properties['ParentId'])}/{properties['PathPart']}"
+
+    for method in synthesized.resources("AWS::ApiGateway::Method").values():
+        properties = method["Properties"]
+        yield properties["HttpMethod"], path(properties["ResourceId"]), properties
+
+
+def _function(synthesized, handler):
+    (function,) = [
+        item for item in synthesized.resources("AWS::Lambda::Function").values() if item["Properties"]["Handler"].split(".")[2] == handler
+    ]
+    return function["Properties"]
+
+
+def test_the_routes_are_the_documented_ones_and_no_more(api):
+    assert {(method, path) for method, path, _ in _routes(api)} == {
+        ("PUT", "/tenants/{tenant}"),
+        ("GET", "/tenants/{tenant}"),
+        ("GET", "/tenants/{tenant}/models"),
+        ("GET", "/tenants/{tenant}/models/{model}"),
+        ("POST", "/tenants/{tenant}/models/{model}/versions"),
+        ("GET", "/tenants/{tenant}/models/{model}/versions"),
+        ("GET", "/tenants/{tenant}/models/{model}/versions/{version}"),
+        ("POST", "/tenants/{tenant}/models/{model}/invocations"),
+    }
+    assert len(ROUTES) == 8
+
+
+def test_every_method_demands_a_signature(api):
+    assert {properties["AuthorizationType"] for _, _, properties in _routes(api)} == {"AWS_IAM"}
+
+
+def test_invocations_go_to_the_invocation_function_and_the_rest_to_onboarding(api):
+    for _, path, properties in _routes(api):
+        integration = json.dumps(properties["Integration"]["Uri"])
+        assert properties["Integration"]["Type"] == "AWS_PROXY"
+        assert properties["Integration"]["TimeoutInMillis"] == 29_000
+        assert ("ApiInvocationFunction" if path.endswith("/invocations") else "ApiOnboardingFunction") in integration
+
+
+def test_bodies_are_binary_and_the_stage_is_v1(api):
+    assert api.only("AWS::ApiGateway::RestApi")["Properties"]["BinaryMediaTypes"] == ["*/*"]
+    assert api.only("AWS::ApiGateway::Stage")["Properties"]["StageName"] == "v1"
+
+
+def test_the_stage_throttles_and_logs_every_access_without_payloads(api):
+    properties = api.only("AWS::ApiGateway::Stage")["Properties"]
+    (settings,) = properties["MethodSettings"]
+    assert (settings["ThrottlingRateLimit"], settings["ThrottlingBurstLimit"]) == (1000, 500)
+    assert (settings["LoggingLevel"], settings["DataTraceEnabled"]) == ("ERROR", False)
+    fields = json.loads(properties["AccessLogSetting"]["Format"])
+    assert {"requestId", "caller", "method", "path", "status", "latencyMs"} <= set(fields)
+    assert not any("body" in name.lower() for name in fields)
+
+
+def test_the_gateways_own_errors_are_problem_documents_whose_status_is_the_answers(api):
+    responses = {
+        item["Properties"]["ResponseType"]: item["Properties"] for item in api.resources("AWS::ApiGateway::GatewayResponse").values()
+    }
+    assert {
+        "ACCESS_DENIED",
+        "RESOURCE_NOT_FOUND",
+        "REQUEST_TOO_LARGE",
+        "UNSUPPORTED_MEDIA_TYPE",
+        "THROTTLED",
+        "INTEGRATION_TIMEOUT",
+    } <= set(responses)
+    assert {"DEFAULT_4XX", "DEFAULT_5XX"} <= set(responses)
+    for properties in responses.values():
+        assert properties["ResponseParameters"] == {"gatewayresponse.header.Content-Type": "'application/problem+json'"}
+        document = json.loads(properties["ResponseTemplates"]["application/json"].replace("$context.error.messageString", '"Forbidden"'))
+        assert document["status"] == int(properties["StatusCode"])
+        problem = PROBLEMS[document["type"].rpartition(":")[2]]
+        assert (document["title"], document["status"], document["detail"]) == (problem.title, problem.status, "Forbidden")
+
+
+def test_the_accounts_logging_role_is_left_alone_unless_asked(api, synthesize_stack):
+    assert not api.resources("AWS::ApiGateway::Account")
+
+    def build(stack):
+        TenantApi(stack, "Api", **_parts(stack), account_logging=True)
+
+    synthesized = synthesize_stack(build)
+    ((name, account),) = synthesized.resources("AWS::ApiGateway::Account").items()
+    assert account["DeletionPolicy"] == "Retain"
+    assert name in synthesized.only("AWS::ApiGateway::Stage")["DependsOn"]
+
+
+def test_functions_share_runtime_code_and_environment(api):
+    functions = [_function(api, name) for name in ("onboarding", "invocation")]
+    for properties in functions:
+        assert (properties["Runtime"], properties["Architectures"]) == ("python3.13", ["arm64"])
+        assert set(properties["Environment"]["Variables"]) == {
+            variables.TABLE_NAME,
+            variables.BUCKET_NAME,
+            variables.MODELS_PREFIX,
+            variables.MAX_ARTIFACT_BYTES,
+            variables.POOLS,
+        }
+    assert functions[0]["Code"] == functions[1]["Code"]
+    assert len(list(api.folder.glob("asset.*"))) == 1
+
+
+def test_the_pools_reach_the_functions_in_the_shape_they_read(api):
+    pools = variables.load_pools(_function(api, "invocation")["Environment"]["Variables"][variables.POOLS])
+    assert pools == (variables.Pool("xgboost", "xgboost", "shared", "AllTraffic"),)
+
+
+def test_every_function_logs_to_its_own_group_for_three_months(api):
+    groups = {json.dumps(item["Properties"]["LoggingConfig"]["LogGroup"]) for item in api.resources("AWS::Lambda::Function").values()}
+    assert len(groups) == 2
+    assert {item["Properties"]["RetentionInDays"] for item in api.resources("AWS::Logs::LogGroup").values()} == {90}
+
+
+def test_the_functions_code_can_be_found_by_the_clis_hotswap(synthesize):
+    def build(app):
+        stack = cdk.Stack(app, "Test")
+        TenantApi(stack, "Api", **_parts(stack))
+
+    synthesized = synthesize(build, **{"aws:cdk:enable-asset-metadata": True})
+    for function in synthesized.resources("AWS::Lambda::Function").values():
+        assert function["Metadata"]["aws:asset:property"] == "Code"
+        assert (synthesized.folder / function["Metadata"]["aws:asset:path"]).is_dir()
+
+
+def test_no_stray_output_appears_in_the_users_stack(api):
+    assert "Outputs" not in api.templates["Test"]
+
+
+def test_settings_reach_their_function(synthesize_stack):
+    def build(stack):
+        TenantApi(
+            stack,
+            "Api",
+            **_parts(stack),
+            invocation_settings=FunctionSettings(memory_mb=2048, reserved_concurrency=7, tracing=True),
+            throttle=Throttle(rate_per_second=10, burst=20),
+        )
+
+    synthesized = synthesize_stack(build)
+    invocation = _function(synthesized, "invocation")
+    assert (invocation["MemorySize"], invocation["ReservedConcurrentExecutions"]) == (2048, 7)
+    assert invocation["TracingConfig"] == {"Mode": "Active"}
+    assert "ReservedConcurrentExecutions" not in _function(synthesized, "onboarding")
+    assert synthesized.only("AWS::ApiGateway::Stage")["Properties"]["MethodSettings"][0]["ThrottlingRateLimit"] == 10
+
+
+@pytest.mark.parametrize(
+    ("settings", "text"),
+    [
+        ({"memory_mb": 64}, "memory_mb is outside Lambda's limits: got 64; allowed: 128 to 10,240"),
+        ({"timeout_seconds": 901}, "1 to 900"),
+        ({"ephemeral_storage_mb": 100}, "512 to 10,240"),
+        ({"reserved_concurrency": 0}, "The function could never run"),
+    ],
+)
+def test_rejects_settings_beyond_lambdas_limits(settings, text):
+    with pytest.raises(FunctionError) as caught:
+        FunctionSettings(**settings)
+    assert text in str(caught.value)
+
+
+@pytest.mark.parametrize("throttle", [{"rate_per_second": 0}, {"burst": 0}, {"rate_per_second": 10_001}, {"burst": 5_001}])
+def test_rejects_a_throttle_out_of_range(throttle):
+    with pytest.raises(ThrottleError, match="is out of range"):
+        Throttle(**throttle)
+
+
+def test_rejects_pools_that_do_not_tell_where_a_version_goes(stack):
+    parts = _parts(stack)
+    (pool,) = parts.pop("pools")
+    with pytest.raises(PoolError, match="There is no pool"):
+        TenantApi(stack, "None", **parts, pools=[])
+    with pytest.raises(PoolError, match="share a name"):
+        TenantApi(stack, "Twice", **parts, pools=[pool, pool])
+    with pytest.raises(PoolError, match="share a framework"):
+        TenantApi(stack, "Same", **parts, pools=[pool, ModelPool(framework="xgboost", endpoint=pool.endpoint, name="other")])
+    with pytest.raises(PoolError, match="has no framework"):
+        ModelPool(framework="", endpoint=pool.endpoint)
