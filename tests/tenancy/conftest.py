@@ -5,13 +5,18 @@ from __future__ import annotations
 import hashlib
 import io
 import tarfile
+import uuid
 from collections.abc import Callable
 
+import boto3
 import pytest
+from mme_tenancy.aws.clients import dynamodb_client, s3_client
 from mme_tenancy.testing import FakeClock
 from mme_tenancy.versions import Sample, State, Version
 
 from mme_facts.environment import Pool
+from mme_facts.table import MOVING_INDEX, MOVING_KEY, PARTITION_KEY, SORT_KEY, UPDATED_AT
+from mme_local import LocalCloud
 
 NOW = "2026-11-29T12:00:00.000Z"
 
@@ -30,9 +35,9 @@ def pool() -> Pool:
 def make_archive() -> Callable[..., bytes]:
     """Makes a .tar.gz from names and contents, as Python's tarfile writes it; entries may also be ready TarInfo objects."""
 
-    def make(*entries: tuple[str, bytes] | tarfile.TarInfo, format: int = tarfile.PAX_FORMAT, compress: str = "gz") -> bytes:
+    def make(*entries: tuple[str, bytes] | tarfile.TarInfo, tar_format: int = tarfile.PAX_FORMAT, compress: str = "gz") -> bytes:
         buffer = io.BytesIO()
-        with tarfile.open(fileobj=buffer, mode=f"w:{compress}", format=format) as archive:
+        with tarfile.open(fileobj=buffer, mode=f"w:{compress}", format=tar_format) as archive:
             for entry in entries:
                 if isinstance(entry, tarfile.TarInfo):
                     archive.addfile(entry)
@@ -73,3 +78,43 @@ def make_version() -> Callable[..., Version]:
         return Version(**{**fields, **changes})  # type: ignore[arg-type]
 
     return make
+
+
+@pytest.fixture
+def cloud_session(module_cloud: LocalCloud, monkeypatch: pytest.MonkeyPatch) -> boto3.Session:
+    """A session against the local cloud, found by the environment as inside Lambda."""
+    for name, value in module_cloud.environment().items():
+        if name.startswith("AWS_"):
+            monkeypatch.setenv(name, value)
+    return boto3.Session()
+
+
+@pytest.fixture
+def table_name(cloud_session: boto3.Session) -> str:
+    """A new registry table in the local cloud."""
+    name = f"registry-{uuid.uuid4().hex[:12]}"
+    client = dynamodb_client(cloud_session)
+    client.create_table(
+        TableName=name,
+        BillingMode="PAY_PER_REQUEST",
+        AttributeDefinitions=[
+            {"AttributeName": attribute, "AttributeType": "S"} for attribute in (PARTITION_KEY, SORT_KEY, MOVING_KEY, UPDATED_AT)
+        ],
+        KeySchema=[{"AttributeName": PARTITION_KEY, "KeyType": "HASH"}, {"AttributeName": SORT_KEY, "KeyType": "RANGE"}],
+        GlobalSecondaryIndexes=[
+            {
+                "IndexName": MOVING_INDEX,
+                "KeySchema": [{"AttributeName": MOVING_KEY, "KeyType": "HASH"}, {"AttributeName": UPDATED_AT, "KeyType": "RANGE"}],
+                "Projection": {"ProjectionType": "KEYS_ONLY"},
+            }
+        ],
+    )
+    return name
+
+
+@pytest.fixture
+def bucket_name(cloud_session: boto3.Session) -> str:
+    """A new artifacts' bucket in the local cloud."""
+    name = f"artifacts-{uuid.uuid4().hex[:12]}"
+    s3_client(cloud_session).create_bucket(Bucket=name)
+    return name

@@ -27,9 +27,9 @@ def rules(artifact, **options):
     return [finding.rule for finding in inspect(artifact, **options).findings]
 
 
-def header(name, type=tarfile.REGTYPE, size=0, linkname=""):
+def header(name, kind=tarfile.REGTYPE, size=0, linkname=""):
     info = tarfile.TarInfo(name)
-    info.type, info.size, info.linkname = type, size, linkname
+    info.type, info.size, info.linkname = kind, size, linkname
     return info
 
 
@@ -38,8 +38,8 @@ def raw(*blocks):
     return gzip.compress(b"".join(blocks) + bytes(1024))
 
 
-def block(name, type=tarfile.REGTYPE, content=b"", size=None):
-    info = header(name, type, len(content) if size is None else size)
+def block(name, kind=tarfile.REGTYPE, content=b"", size=None):
+    info = header(name, kind, len(content) if size is None else size)
     return info.tobuf(tarfile.GNU_FORMAT) + content + bytes(-len(content) % 512)
 
 
@@ -53,11 +53,11 @@ def pax_record(keyword, value):
 MODEL_BLOCK = block(*MODEL[:1], content=MODEL[1])
 
 
-@pytest.mark.parametrize("format", [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
+@pytest.mark.parametrize("tar_format", [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
 @pytest.mark.parametrize("name", ["xgboost-model", "./xgboost-model"])
 @pytest.mark.parametrize("chunk_bytes", [1, 7, 511, 1 << 16])
-def test_a_right_artifact_has_no_finding(make_archive, format, name, chunk_bytes):
-    result = inspect(make_archive((name, MODEL[1]), format=format), chunk_bytes)
+def test_a_right_artifact_has_no_finding(make_archive, tar_format, name, chunk_bytes):
+    result = inspect(make_archive((name, MODEL[1]), tar_format=tar_format), chunk_bytes)
     assert result.findings == ()
     assert result.members == 1
 
@@ -68,8 +68,8 @@ def test_what_tar_writes_for_a_whole_folder_is_right(make_archive):
 
 
 def test_long_names_that_need_an_extension_are_right(make_archive):
-    for format in (tarfile.GNU_FORMAT, tarfile.PAX_FORMAT):
-        assert rules(make_archive(MODEL, (f"docs/{'n' * 200}.txt", b"hello"), format=format)) == []
+    for tar_format in (tarfile.GNU_FORMAT, tarfile.PAX_FORMAT):
+        assert rules(make_archive(MODEL, (f"docs/{'n' * 200}.txt", b"hello"), tar_format=tar_format)) == []
 
 
 def test_names_beyond_ascii_are_right(make_archive):
@@ -120,7 +120,7 @@ def test_a_hostile_member_is_refused_by_rule_name_and_fix(make_archive, case):
 
 def test_a_name_that_is_not_utf_8_is_refused(make_archive):
     name = b"docs/\xff\xfe".decode("utf-8", "surrogateescape")
-    assert rules(make_archive(MODEL, (name, b"x"), format=tarfile.GNU_FORMAT)) == ["name"]
+    assert rules(make_archive(MODEL, (name, b"x"), tar_format=tarfile.GNU_FORMAT)) == ["name"]
 
 
 def test_every_broken_member_is_named(make_archive):
@@ -190,7 +190,7 @@ def test_an_upload_that_is_longer_than_declared_is_read_no_further(artifact):
 
 
 def test_a_tar_that_ends_at_any_block_is_refused(make_archive):
-    content = make_archive(MODEL, ("docs/a", b"x" * 600), format=tarfile.GNU_FORMAT, compress="")
+    content = make_archive(MODEL, ("docs/a", b"x" * 600), tar_format=tarfile.GNU_FORMAT, compress="")
     end = content.rstrip(b"\0")
     last_block = -(-len(end) // 512)
     for blocks in range(last_block + 2):
@@ -245,14 +245,14 @@ def test_a_broken_header_in_the_middle_is_refused_though_tarfile_would_stop_sile
     assert (finding.rule, finding.member) == ("tar-header", "xgboost-model")
 
 
-@pytest.mark.parametrize("type", [tarfile.GNUTYPE_SPARSE, tarfile.CONTTYPE, b"M", b"V", b"Z", b"\x01"])
-def test_an_unknown_type_of_member_ends_the_inspection(type):
-    assert rules(raw(MODEL_BLOCK, block("docs/a", type, b"x" * 10))) == ["tar-unsupported"]
+@pytest.mark.parametrize("kind", [tarfile.GNUTYPE_SPARSE, tarfile.CONTTYPE, b"M", b"V", b"Z", b"\x01"])
+def test_an_unknown_type_of_member_ends_the_inspection(kind):
+    assert rules(raw(MODEL_BLOCK, block("docs/a", kind, b"x" * 10))) == ["tar-unsupported"]
 
 
-@pytest.mark.parametrize("type", [tarfile.DIRTYPE, tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.FIFOTYPE, tarfile.CHRTYPE])
-def test_content_where_unpackers_disagree_about_it_is_refused(type):
-    assert rules(raw(MODEL_BLOCK, block("docs/a", type, b"x" * 10))) == ["tar-header"]
+@pytest.mark.parametrize("kind", [tarfile.DIRTYPE, tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.FIFOTYPE, tarfile.CHRTYPE])
+def test_content_where_unpackers_disagree_about_it_is_refused(kind):
+    assert rules(raw(MODEL_BLOCK, block("docs/a", kind, b"x" * 10))) == ["tar-header"]
 
 
 @pytest.mark.parametrize("keyword", ["GNU.sparse.major", "GNU.sparse.realsize", "hdrcharset", "SCHILY.realsize"])
@@ -327,12 +327,12 @@ def test_a_bomb_is_refused_by_its_ratio_without_being_unpacked(make_archive):
 
 
 @pytest.mark.parametrize(
-    "type", [tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK, tarfile.SOLARIS_XHDTYPE]
+    "kind", [tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK, tarfile.SOLARIS_XHDTYPE]
 )
-def test_an_extension_bomb_is_refused_before_it_is_read(type):
+def test_an_extension_bomb_is_refused_before_it_is_read(kind):
     size = 200 << 20
     packer = zlib.compressobj(wbits=31)
-    pieces = [packer.compress(block("bomb", type, size=size))]
+    pieces = [packer.compress(block("bomb", kind, size=size))]
     pieces += [packer.compress(b"a" * (1 << 20)) for _ in range(size >> 20)]
     artifact = b"".join([*pieces, packer.flush()])
     tracemalloc.start()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING
 
 from botocore.exceptions import ClientError
@@ -85,7 +85,7 @@ class S3Artifacts:
             answer = self._client.get_object(Bucket=self._bucket_name, Key=upload.name.incoming_key, IfMatch=upload.etag)
         except ClientError as error:
             raise _translated(error) from error
-        with answer["Body"] as body:
+        with closing(answer["Body"]) as body:
             yield body.iter_chunks(_CHUNK_BYTES)
 
     def admit(self, upload: UploadedObject) -> None:

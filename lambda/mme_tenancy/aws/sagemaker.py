@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from botocore.exceptions import ClientError, HTTPClientError, ReadTimeoutError
+from botocore.exceptions import ClientError, HTTPClientError, IncompleteReadError, ReadTimeoutError
+from botocore.exceptions import ConnectionError as BotoConnectionError
 
 from mme_tenancy.invocation import InvocationRequest, ModelReply
 from mme_tenancy.retries import RuntimeFault
@@ -48,7 +49,7 @@ class SageMakerRuntime:
             raise _fault(error) from error
         except ReadTimeoutError as error:
             raise RuntimeFault("ReadTimeout") from error
-        except HTTPClientError as error:
+        except (HTTPClientError, BotoConnectionError, IncompleteReadError) as error:
             raise RuntimeFault("Connection") from error
 
     def _client(self, timeout_seconds: float) -> SageMakerRuntimeClient:

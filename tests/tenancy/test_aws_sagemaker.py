@@ -1,0 +1,152 @@
+"""The runtime adapter over real HTTP: a small server says what SageMaker says."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import boto3
+import pytest
+from mme_tenancy.aws.clients import runtime_client
+from mme_tenancy.aws.sagemaker import SageMakerRuntime
+from mme_tenancy.invocation import InvocationRequest, Invoker, ModelReply
+from mme_tenancy.retries import RuntimeFault
+from mme_tenancy.routes import Route
+
+ROUTE = Route("endpoint-a", "AllTraffic", "v1-0123456789ab", "acme/iris/v1-0123456789ab.tar.gz")
+
+
+class Endpoint(ThreadingHTTPServer):
+    """Answers every request by the next entry of ``script``; ``None`` says nothing until the end."""
+
+    daemon_threads = True
+
+    def __init__(self):
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.script, self.requests, self.over = [], [], threading.Event()
+
+    @property
+    def url(self):
+        return f"http://127.0.0.1:{self.server_address[1]}"
+
+
+class Handler(BaseHTTPRequestHandler):
+    def do_POST(self):
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        self.server.requests.append((self.path, dict(self.headers), body))
+        entry = self.server.script.pop(0) if len(self.server.script) > 1 else self.server.script[0]
+        if entry is None:
+            self.server.over.wait(30)
+            return
+        status, headers, body = entry
+        self.send_response(status)
+        for name, value in {**headers, "Content-Length": str(len(body))}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *arguments):
+        pass
+
+
+@pytest.fixture
+def endpoint():
+    with Endpoint() as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.05,))
+        thread.start()
+        yield server
+        server.over.set()
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def session(endpoint, monkeypatch):
+    monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint.url)
+    return boto3.Session("AKIAEXAMPLE", "secret", region_name="us-east-1")
+
+
+@pytest.fixture
+def runtime(session):
+    return SageMakerRuntime(lambda seconds: runtime_client(session, seconds))
+
+
+def error(status, code, **members):
+    return (status, {"x-amzn-errortype": code, "Content-Type": "application/json"}, json.dumps({"Message": "m", **members}).encode())
+
+
+def test_a_request_goes_to_the_target_model_and_its_answer_comes_back(endpoint, runtime):
+    endpoint.script = [(200, {"Content-Type": "text/csv"}, b"1.0")]
+    assert runtime.invoke(ROUTE, InvocationRequest(b"1,2", "text/csv", "text/csv"), 10) == ModelReply(b"1.0", "text/csv")
+    ((path, headers, body),) = endpoint.requests
+    assert (path, body) == ("/endpoints/endpoint-a/invocations", b"1,2")
+    assert headers["X-Amzn-SageMaker-Target-Model"] == ROUTE.target_model
+    assert (headers["Content-Type"], headers["Accept"]) == ("text/csv", "text/csv")
+
+
+@pytest.mark.parametrize(
+    ("answer", "code", "status", "original"),
+    [
+        (error(429, "ModelNotReadyException"), "ModelNotReadyException", 429, None),
+        (error(424, "ModelError", OriginalStatusCode=500, OriginalMessage="Traceback"), "ModelError", 424, 500),
+        (error(424, "ModelError", OriginalStatusCode=400), "ModelError", 424, 400),
+        (error(503, "ServiceUnavailable"), "ServiceUnavailable", 503, None),
+        (error(500, "InternalFailure"), "InternalFailure", 500, None),
+        (error(530, "InternalDependencyException"), "InternalDependencyException", 530, None),
+        (error(400, "ValidationError"), "ValidationError", 400, None),
+        (error(400, "ThrottlingException"), "ThrottlingException", 400, None),
+        ((400, {"x-amzn-errortype": "ThrottlingException"}, b"{}"), "ThrottlingException", 400, None),
+        (error(403, "AccessDeniedException"), "AccessDeniedException", 403, None),
+    ],
+)
+def test_an_error_is_one_attempt_and_keeps_its_code(endpoint, runtime, answer, code, status, original):
+    endpoint.script = [answer]
+    with pytest.raises(RuntimeFault) as caught:
+        runtime.invoke(ROUTE, InvocationRequest(b"1,2"), 10)
+    assert (caught.value.code, caught.value.http_status, caught.value.original_status) == (code, status, original)
+    assert len(endpoint.requests) == 1
+
+
+def test_a_silent_endpoint_is_given_up_in_time(endpoint, runtime):
+    endpoint.script = [None]
+    with pytest.raises(RuntimeFault) as caught:
+        runtime.invoke(ROUTE, InvocationRequest(b"1,2"), 1.5)
+    assert caught.value.code == "ReadTimeout"
+    assert len(endpoint.requests) == 1
+
+
+def test_an_endpoint_that_refuses_the_connection_is_a_connection_fault(session, monkeypatch):
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{unused.getsockname()[1]}")
+        runtime = SageMakerRuntime(lambda seconds: runtime_client(boto3.Session("AKIAEXAMPLE", "secret", region_name="us-east-1"), seconds))
+        with pytest.raises(RuntimeFault) as caught:
+            runtime.invoke(ROUTE, InvocationRequest(b"1,2"), 5)
+    assert caught.value.code == "Connection"
+
+
+def test_an_answer_that_breaks_off_is_a_connection_fault(endpoint, runtime):
+    class Short(bytes):
+        def __len__(self):
+            return 100
+
+    endpoint.script = [(200, {"Content-Type": "text/csv"}, Short(b"1.0"))]
+    with pytest.raises(RuntimeFault) as caught:
+        runtime.invoke(ROUTE, InvocationRequest(b"1,2"), 5)
+    assert caught.value.code == "Connection"
+
+
+def test_the_two_retry_layers_do_not_multiply(endpoint, runtime, clock):
+    endpoint.script = [error(503, "ServiceUnavailable")]
+    outcome = Invoker(runtime, clock, lambda: 0.5).invoke(ROUTE, InvocationRequest(b"1,2"), deadline=clock.monotonic() + 27)
+    assert outcome.attempts == len(endpoint.requests) == 10
+
+
+def test_timeouts_share_few_clients():
+    made = []
+    runtime = SageMakerRuntime(made.append)
+    for timeout in (0.2, 1.0, 26.9, 26.2, 27.0, 29.0, 500.0, 0.7):
+        runtime.prepare(timeout)
+    assert made == [1, 26, 70]
