@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import json
+import logging
 import re
 from collections.abc import Callable, Mapping, Sequence
 from importlib import metadata
@@ -17,6 +19,8 @@ from typing import Any
 from mme_local import policy_variables
 
 __all__ = ["MINISTACK_VERSION", "EmulatorVersionError", "apply", "physical_name", "register_resource_types"]
+
+logger = logging.getLogger(__name__)
 
 MINISTACK_VERSION = "1.5.33"
 
@@ -39,6 +43,9 @@ def apply() -> None:
     _substitute_policy_variables()
     _check_declared_payload_hash()
     _run_our_resource_types_on_worker_threads()
+    _render_policy_refusals_as_gateway_responses()
+    _check_function_policies()
+    _retry_events_of_rules()
 
 
 def _substitute_policy_variables() -> None:
@@ -140,6 +147,108 @@ def _run_our_resource_types_on_worker_threads() -> None:
 
     original = stacks._runs_on_worker_thread
     stacks._runs_on_worker_thread = lambda resource_type: resource_type in _worker_thread_types or original(resource_type)
+
+
+def _render_policy_refusals_as_gateway_responses() -> None:
+    """A call that the caller's policy does not allow is answered by the API's ``ACCESS_DENIED`` gateway response.
+
+    Reason: the emulator renders other refusals through gateway responses, but answers this one in another protocol, so the
+    problem documents of the tenant API would be missing for the most common refusal.
+    """
+    import ministack.app
+    from ministack.core import arn, iam_actions, iam_evaluator, responses, router
+    from ministack.services import apigateway_v1
+
+    enforce = ministack.app._enforce_execute_api
+    apigateway_v1._AUTHENTICATION_GATEWAY_ERRORS["AccessDenied"] = ("ACCESS_DENIED", "AccessDeniedException")
+
+    def enforce_and_render(
+        api_id: str, stage: str, method: str, path: str, headers: Any, query: Any, iam_action: str = "execute-api:Invoke"
+    ) -> Any:
+        refusal = enforce(api_id, stage, method, path, headers, query, iam_action)
+        if refusal is None or refusal[1].get("x-amzn-errortype") != "AccessDeniedException":
+            return refusal
+        resource = arn.execute_api_arn(router.extract_region(headers, query), responses.get_account_id(), api_id, stage, method, path)
+        caller = iam_evaluator.request_caller_arn(headers, query)
+        message = iam_actions.identity_denial_message(iam_action, caller, resource, b"explicit deny" in refusal[2])
+        error = iam_evaluator.AuthError("AccessDenied", message)
+        return apigateway_v1.authentication_error_response(api_id, stage, error, headers, query) or refusal
+
+    ministack.app._enforce_execute_api = enforce_and_render
+
+
+def _check_function_policies() -> None:
+    """API Gateway and EventBridge invoke a function only if its resource policy allows them to.
+
+    Reason: the emulator never asks, so a forgotten ``lambda:InvokeFunction`` permission would show on AWS only.
+    """
+    from ministack.core import arn, responses
+    from ministack.services import apigateway_v1, eventbridge
+
+    invoke_proxy = apigateway_v1._invoke_lambda_proxy_v1
+    invoke_target = eventbridge._invoke_target
+
+    async def checked_proxy(
+        integration: Any, api_id: str, stage_name: str, stage: Any, resource: Any, request_path: str, method: str, *rest: Any, **scope: Any
+    ) -> Any:
+        account = scope.get("owner_account_id") or responses.get_account_id()
+        region = scope.get("owner_region") or responses.get_region()
+        function = apigateway_v1._extract_lambda_ref_from_integration_uri(integration.get("uri", ""))
+        source = arn.execute_api_arn(region, account, api_id, stage_name, method, resource.get("path", request_path))
+        if not _function_allows(function, "apigateway.amazonaws.com", source, account, region):
+            logger.warning("API Gateway may not invoke %s from %s: its resource policy does not allow it", function, source)
+            return apigateway_v1._gw_error("API_CONFIGURATION_ERROR", "Internal server error")
+        return await invoke_proxy(integration, api_id, stage_name, stage, resource, request_path, method, *rest, **scope)
+
+    def checked_target(target: Any, event: Any, rule: Any, view: Any = None) -> Any:
+        function = target.get("Arn", "")
+        if ":lambda:" in function:
+            account, region = responses.get_account_id(), responses.get_region()
+            if not _function_allows(function, "events.amazonaws.com", rule.get("Arn", ""), account, region):
+                logger.warning("rule %s may not invoke %s: its resource policy does not allow it", rule.get("Arn"), function)
+                return None
+        return invoke_target(target, event, rule, view)
+
+    apigateway_v1._invoke_lambda_proxy_v1 = checked_proxy
+    eventbridge._invoke_target = checked_target
+
+
+def _function_allows(reference: str, service: str, source_arn: str, account: str, region: str) -> bool:
+    """Whether a function's resource policy lets a service invoke it for a source; an unknown function is left to the caller."""
+    from ministack.core import iam_evaluator
+    from ministack.services import lambda_svc
+
+    function, config, _name = lambda_svc._get_func_record_for_ref_in_scope(reference, account_id=account, region=region)
+    if not function or not config:
+        return True
+    context = iam_evaluator.EvalContext(
+        principal_arn=service,
+        principal_type="Service",
+        principal_account=account,
+        action="lambda:InvokeFunction",
+        resource_arn=config["FunctionArn"],
+        region=region,
+        service_context={"aws:sourcearn": source_arn, "aws:sourceaccount": account},
+    )
+    decision = iam_evaluator.evaluate_resource_policy(function.get("policy"), context, service=service).decision
+    return bool(decision == "Allow")
+
+
+def _retry_events_of_rules() -> None:
+    """A rule's function is invoked as Lambda invokes asynchronously: two retries, then the dead-letter queue.
+
+    Reason: the emulator runs the function once and forgets the event, while it does retry for S3 notifications and Invoke.
+    """
+    from ministack.services import eventbridge, lambda_svc
+
+    def dispatch(arn: str, payload: str) -> None:
+        function, config, name = lambda_svc._get_func_record_for_ref(arn)
+        if not function or not config:
+            logger.warning("EventBridge: function %s not found", name)
+            return
+        lambda_svc.invoke_async_with_retry(lambda_svc._execution_record_for_config(function, config), json.loads(payload))
+
+    eventbridge._dispatch_to_lambda = dispatch
 
 
 def register_resource_types(types: Mapping[str, Mapping[str, Any]], replacing: Mapping[str, Sequence[str]], tagged: Sequence[str]) -> None:

@@ -1,0 +1,185 @@
+"""What we rely on in the emulator's API Gateway and Lambda: signed calls, binary bodies, roles, asynchronous invocations."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+ECHO = """
+    import base64, json
+    def handler(event, context):
+        body = base64.b64decode(event["body"]) if event.get("isBase64Encoded") else (event.get("body") or "").encode()
+        if event["path"].endswith("/binary"):
+            return {"statusCode": 200, "headers": {"Content-Type": "application/octet-stream"}, "isBase64Encoded": True,
+                    "body": base64.b64encode(body[::-1]).decode()}
+        return {"statusCode": 200, "headers": {"Content-Type": "application/json"},
+                "body": json.dumps({"path": event["path"], "encoded": event["isBase64Encoded"],
+                                    "caller": event["requestContext"]["identity"].get("userArn")})}
+"""
+
+
+def invoke_permission(bench, url, path):
+    api = url.partition("://")[2].partition(".")[0]
+    return {
+        "Effect": "Allow",
+        "Action": "execute-api:Invoke",
+        "Resource": f"arn:aws:execute-api:{bench.cloud.region}:{bench.cloud.account}:{api}/v1/{path}",
+    }
+
+
+@pytest.fixture
+def api(bench):
+    return bench.rest_api(bench.function(ECHO))
+
+
+class TestSignedCalls:
+    def test_an_allowed_caller_gets_an_answer(self, bench, api):
+        caller = bench.user(invoke_permission(bench, api, "GET/tenants/acme/*"))
+        answer = bench.call("GET", f"{api}/tenants/acme/models", caller)
+        assert answer.status_code == 200
+        assert answer.json()["path"] == "/tenants/acme/models"
+        assert ":user/" in answer.json()["caller"]
+
+    @pytest.mark.parametrize(
+        ("method", "path"),
+        [
+            ("GET", "tenants/globex/models"),
+            ("GET", "tenants/acme-evil/models"),
+            ("POST", "tenants/acme/models"),
+            ("GET", "tenants/acme/../globex/models"),
+            ("GET", "tenants//acme/models"),
+        ],
+    )
+    def test_another_path_or_method_is_refused(self, bench, api, method, path):
+        caller = bench.user(invoke_permission(bench, api, "GET/tenants/acme/*"))
+        assert bench.call(method, f"{api}/{path}", caller).status_code == 403
+
+    def test_a_session_tag_confines_to_the_tenants_paths(self, bench, api):
+        broker = bench.user({"Effect": "Allow", "Action": ["sts:AssumeRole", "sts:TagSession"], "Resource": "*"})
+        me = bench.cloud.client("sts", broker).get_caller_identity()["Arn"]
+        trust = {"Effect": "Allow", "Principal": {"AWS": me}, "Action": ["sts:AssumeRole", "sts:TagSession"]}
+        role = bench.role({"Statement": [trust]}, invoke_permission(bench, api, "*/tenants/${aws:PrincipalTag/tenant}/*"))
+        acme = bench.cloud.assume_role(role, "acme", tags={"tenant": "acme"}, source=broker)
+        assert bench.call("GET", f"{api}/tenants/acme/models", acme).status_code == 200
+        assert bench.call("GET", f"{api}/tenants/globex/models", acme).status_code == 403
+        nobody = bench.cloud.assume_role(role, "nobody", source=broker)
+        assert bench.call("GET", f"{api}/tenants/acme/models", nobody).status_code == 403
+
+    def test_an_unsigned_call_is_refused(self, bench, api):
+        for headers in ({}, {"Authorization": "Bearer x"}, {"Authorization": "AWS4-HMAC-SHA256 nonsense"}):
+            answer = bench.call("GET", f"{api}/tenants/acme/models", None, headers=headers)
+            assert answer.status_code == 403, headers
+
+    def test_a_badly_signed_call_is_refused(self, bench, api):
+        admin = bench.cloud.admin
+        wrong = type(admin)(admin.access_key_id, "wrong")
+        assert bench.call("GET", f"{api}/tenants/acme/models", wrong).status_code == 403
+        assert bench.call("POST", f"{api}/tenants/acme/models", admin, body=b"one", sent_body=b"two").status_code == 403
+        assert bench.call("GET", f"{api}/tenants/acme/models", type(admin)("000000000000", "test")).status_code == 403
+
+    def test_a_policy_for_another_stage_does_not_allow(self, bench, api):
+        permission = invoke_permission(bench, api, "*")
+        caller = bench.user({**permission, "Resource": permission["Resource"].replace("/v1/", "/v2/")})
+        assert bench.call("GET", f"{api}/tenants/acme/models", caller).status_code == 403
+
+
+class TestBinaryBodies:
+    def test_bytes_reach_the_function_and_come_back_unchanged(self, bench, api):
+        body = bytes(range(256)) * 20
+        answer = bench.call("POST", f"{api}/binary", bench.cloud.admin, body=body, headers={"Content-Type": "application/x-binary"})
+        assert answer.status_code == 200
+        assert answer.content == body[::-1]
+        assert answer.headers["content-type"] == "application/octet-stream"
+
+    def test_every_body_arrives_in_base64_with_the_binary_type_of_everything(self, bench, api):
+        answer = bench.call("POST", f"{api}/text", bench.cloud.admin, body=b"1,2,3", headers={"Content-Type": "text/csv"})
+        assert answer.json()["encoded"] is True
+
+
+def test_a_gateway_response_replaces_the_body_of_a_refusal(bench, api):
+    api_id = api.partition("://")[2].partition(".")[0]
+    template = '{"type":"urn:mme:problem:forbidden","status":403,"detail":$context.error.messageString}'
+    gateway = bench.client("apigateway")
+    for kind in ("MISSING_AUTHENTICATION_TOKEN", "ACCESS_DENIED", "DEFAULT_4XX"):
+        gateway.put_gateway_response(
+            restApiId=api_id,
+            responseType=kind,
+            statusCode="403",
+            responseTemplates={"application/json": template},
+            responseParameters={"gatewayresponse.header.Content-Type": "'application/problem+json'"},
+        )
+    gateway.create_deployment(restApiId=api_id, stageName="v1")
+    for caller in (None, bench.user()):
+        answer = bench.call("GET", f"{api}/tenants/acme", caller)
+        assert answer.status_code == 403
+        assert json.loads(answer.text)["type"] == "urn:mme:problem:forbidden"
+        assert answer.headers["content-type"] == "application/problem+json"
+
+
+def test_an_api_without_permission_cannot_invoke_the_function(bench, api):
+    functions = bench.client("lambda")
+    name = functions.list_functions()["Functions"][0]["FunctionName"]
+    policy = json.loads(functions.get_policy(FunctionName=name)["Policy"])
+    functions.remove_permission(FunctionName=name, StatementId=policy["Statement"][0]["Sid"])
+    assert bench.call("GET", f"{api}/tenants/acme", bench.cloud.admin).status_code == 500
+
+
+class TestFunctionRoles:
+    CODE = """
+        import boto3
+        from botocore.exceptions import ClientError
+        def handler(event, context):
+            outcomes = {"caller": boto3.client("sts").get_caller_identity()["Arn"]}
+            for service, operation in (("dynamodb", "list_tables"), ("s3", "list_buckets"), ("sagemaker", "list_models")):
+                try:
+                    getattr(boto3.client(service), operation)()
+                    outcomes[service] = "allowed"
+                except ClientError as error:
+                    outcomes[service] = error.response["Error"]["Code"]
+            return outcomes
+    """
+
+    def test_a_function_does_what_its_role_grants_and_nothing_else(self, bench):
+        function = bench.function(self.CODE, {"Effect": "Allow", "Action": "dynamodb:ListTables", "Resource": "*"})
+        outcomes = bench.invoke(function)
+        assert ":assumed-role/role-" in outcomes.pop("caller")
+        assert outcomes == {"dynamodb": "allowed", "s3": "AccessDenied", "sagemaker": "AccessDeniedException"}
+
+    def test_a_function_has_neither_the_administrators_keys_nor_the_gateways_orders(self, bench):
+        function = bench.function("import os\ndef handler(event, context):\n    return dict(os.environ)")
+        environment = json.dumps(bench.invoke(function))
+        assert bench.cloud.admin.secret_access_key not in environment
+        assert bench.cloud.admin.access_key_id not in environment
+
+    def test_a_caller_without_permission_cannot_invoke(self, bench):
+        function = bench.function("def handler(event, context):\n    return 1")
+        with pytest.raises(Exception, match="AccessDenied"):
+            bench.client("lambda", bench.user()).invoke(FunctionName=function)
+
+
+class TestAsynchronousInvocations:
+    FAILS = """
+        import boto3, os
+        def handler(event, context):
+            boto3.client("s3").put_object(Bucket=os.environ["BUCKET"], Key=f"attempts/{context.aws_request_id}-{__import__('time').time()}")
+            raise RuntimeError("on purpose")
+    """
+
+    def test_a_failing_function_is_tried_again_and_its_event_lands_in_the_dead_letter_queue(self, bench):
+        bucket = bench.bucket()
+        queues = bench.client("sqs")
+        queue = queues.create_queue(QueueName="dead")["QueueUrl"]
+        queue_arn = queues.get_queue_attributes(QueueUrl=queue, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
+        function = bench.function(
+            self.FAILS,
+            {"Effect": "Allow", "Action": "s3:PutObject", "Resource": f"arn:aws:s3:::{bucket}/*"},
+            {"Effect": "Allow", "Action": "sqs:SendMessage", "Resource": queue_arn},
+            Environment={"Variables": {"BUCKET": bucket}},
+            DeadLetterConfig={"TargetArn": queue_arn},
+        )
+        bench.client("lambda").invoke(FunctionName=function, InvocationType="Event", Payload=b'{"n": 1}')
+        messages = bench.wait_for(lambda: queues.receive_message(QueueUrl=queue, WaitTimeSeconds=1).get("Messages"), seconds=60)
+        attempts = bench.client("s3").list_objects_v2(Bucket=bucket)["KeyCount"]
+        assert json.loads(messages[0]["Body"])["requestPayload"] == {"n": 1}
+        assert attempts == 3
