@@ -12,14 +12,14 @@ import mme_constructs
 from mme_local.toolchain import node
 
 
-def _modules_after(code: str) -> set[str]:
+def _modules_after(code: str, **environment: str) -> set[str]:
     script = f"{code}\nimport json, sys; print(json.dumps(sorted(sys.modules)))"
     result = subprocess.run(
         [sys.executable, "-c", script],
         capture_output=True,
         text=True,
         check=True,
-        env={"JSII_NODE": str(node()), "CDK_VALIDATION": "false"},
+        env={"JSII_NODE": str(node())} | environment,
     )
     return set(json.loads(result.stdout.splitlines()[-1]))
 
@@ -38,12 +38,13 @@ def test_one_construct_loads_only_the_services_it_uses():
     assert {"mme_constructs.tenant_api", "mme_constructs.multi_model_endpoint"} & modules == set()
 
 
-def test_using_every_construct_loads_no_boto3_and_no_run_time_of_the_functions():
+def test_using_every_construct_loads_no_boto3_and_no_run_time_of_the_functions(flags):
     modules = _modules_after(
         "import aws_cdk, mme_constructs\n"
         "for name in dir(mme_constructs): getattr(mme_constructs, name)\n"
         "from stacks.reference import build\n"
-        "build(aws_cdk.App())"
+        "build(aws_cdk.App())",
+        CDK_CONTEXT_JSON=json.dumps(flags),
     )
     assert {"boto3", "botocore", "mme_tenancy", "aws_lambda_powertools", "sagemaker"} & modules == set()
 

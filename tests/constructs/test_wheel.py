@@ -1,0 +1,107 @@
+"""The wheel, installed outside the checkout, synthesizes an app whose functions' code is complete."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import venv
+from pathlib import Path
+
+import pytest
+
+from mme_constructs.lambda_code import copy_packages
+from mme_local.toolchain import node
+
+CHECKOUT = Path(__file__).parents[2]
+
+APP = """
+import aws_cdk as cdk
+from mme_constructs import ModelArtifactStore, ModelPool, MultiModelContainer, MultiModelEndpoint, TenantApi, TenantRegistry
+
+app = cdk.App()
+stack = cdk.Stack(app, "Ten")
+store, registry = ModelArtifactStore(stack, "Store"), TenantRegistry(stack, "Registry")
+container = MultiModelContainer.from_framework("xgboost", version="1.7-1")
+endpoint = MultiModelEndpoint(stack, "Endpoint", store=store, container=container)
+TenantApi(stack, "Api", store=store, registry=registry, pools=[ModelPool(framework="xgboost", endpoint=endpoint)])
+app.synth()
+"""
+
+
+def _run(*command, cwd, **environment):
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "CDK_", "VIRTUAL_ENV"))}
+    result = subprocess.run([str(part) for part in command], cwd=cwd, env=clean | environment, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stdout + result.stderr
+    return result.stdout
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory):
+    """Python of an environment with the wheel in it, third-party packages from ours, and nothing of the checkout."""
+    base = tmp_path_factory.mktemp("wheel")
+    # Built from a copy: a build inside the checkout would see files of other tests.
+    source = base / "source"
+    shutil.copytree(
+        CHECKOUT,
+        source,
+        ignore=shutil.ignore_patterns(".git", ".venv", "__pycache__", ".*_cache", "cdk.out", "build", "dist", ".mme", "tests", "docs"),
+    )
+    _run(sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", base / "dist", source, cwd=base)
+    (wheel,) = (base / "dist").glob("*.whl")
+    home = base / "env"
+    venv.EnvBuilder(with_pip=False, symlinks=True).create(home)
+    python = home / "bin" / "python"
+    site = Path(_run(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))", cwd=base).strip())
+    _run(sys.executable, "-m", "pip", "--python", python, "install", "--no-deps", "--no-index", "--no-compile", wheel, cwd=base)
+    # A line that is a folder only adds the folder: the .pth files in it, our editable install among them, are not read.
+    (site / "third_party.pth").write_text(sysconfig.get_path("purelib") + "\n", "utf-8")
+    (base / "app.py").write_text(APP, "utf-8")
+    return base, python, site
+
+
+def test_our_packages_come_from_the_wheel(installed):
+    base, python, site = installed
+    packages = ["mme_facts", "mme_constructs", "mme_tenancy", "mme_fleet", "mme_local", "mme_cli"]
+    script = f"import importlib.util as u, json; print(json.dumps([u.find_spec(name).origin for name in {packages}]))"
+    origins = json.loads(_run(python, "-c", script, cwd=base))
+    assert [origin for origin in origins if not origin.startswith(str(site))] == []
+
+
+def test_the_wheel_carries_types_data_and_no_stacks(installed):
+    _, _, site = installed
+    for package in ("mme_facts", "mme_constructs", "mme_tenancy"):
+        assert (site / package / "py.typed").is_file()
+    assert (site / "mme_facts" / "images.json").is_file()
+    assert not (site / "stacks").exists()
+    assert not (site / "tests").exists()
+
+
+def test_a_ten_line_app_outside_the_checkout_synthesizes_with_complete_functions(installed, tmp_path):
+    base, python, _ = installed
+    outdir = tmp_path / "cdk.out"
+    _run(python, "app.py", cwd=base, CDK_OUTDIR=str(outdir), JSII_NODE=str(node()))
+    template = json.loads((outdir / "Ten.template.json").read_text("utf-8"))
+    assert sum(resource["Type"] == "AWS::Lambda::Function" for resource in template["Resources"].values()) == 2
+    (asset,) = outdir.glob("asset.*")
+    expected = tmp_path / "expected"
+    copy_packages(expected)
+    assert _contents(asset) == _contents(expected), "the wheel's code is the checkout's"
+    for handler in ("onboarding", "admission", "invocation"):
+        script = f"import sys; sys.path.insert(0, {str(asset)!r}); from mme_tenancy.handlers import {handler} as m; print(m.__file__)"
+        found = _run(python, "-c", script, cwd=tmp_path, AWS_DEFAULT_REGION="us-east-1", PYTHONDONTWRITEBYTECODE="1")
+        assert found.startswith(str(asset))
+
+
+def _contents(folder):
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_checkout_and_wheel_give_the_same_hash(installed, tmp_path):
+    _, python, _ = installed
+    script = "import aws_cdk\nfrom mme_constructs import LambdaCode\nprint(LambdaCode.of(aws_cdk.Stack(aws_cdk.App(), 'Test')).asset_hash)"
+    hashes = {_run(executable, "-c", script, cwd=tmp_path, JSII_NODE=str(node())) for executable in (python, sys.executable)}
+    assert len(hashes) == 1
