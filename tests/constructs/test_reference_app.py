@@ -89,7 +89,7 @@ def test_a_resource_without_acknowledgement_fails_the_packs(synthesize):
         synthesize(build_with_a_bare_bucket)
 
 
-@pytest.mark.parametrize("variant", ["reference", "reference_concrete", "reference_local"])
+@pytest.mark.parametrize("variant", ["reference", "reference_concrete"])
 def test_cfn_lint_finds_neither_error_nor_warning(request, variant):
     from cfnlint.api import ManualArgs, lint_file
 
