@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
+import importlib
 import io
+import json
 import tarfile
 import uuid
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import boto3
 import pytest
@@ -118,3 +123,63 @@ def bucket_name(cloud_session: boto3.Session) -> str:
     name = f"artifacts-{uuid.uuid4().hex[:12]}"
     s3_client(cloud_session).create_bucket(Bucket=name)
     return name
+
+
+class Context:
+    """Lambda's context object, as far as handlers use it."""
+
+    function_name = "function"
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+
+    def get_remaining_time_in_millis(self) -> int:
+        return int(self.seconds * 1000)
+
+
+@pytest.fixture
+def context() -> Context:
+    return Context(30)
+
+
+@pytest.fixture(scope="session")
+def load_event() -> Callable[..., dict[str, Any]]:
+    """Loads an event file; ``names`` replace path parameters, ``body`` and ``headers`` the request's, ``query`` its parameters."""
+
+    def load(
+        name: str,
+        *,
+        names: dict[str, str] | None = None,
+        body: bytes | None = None,
+        headers: dict[str, str] | None = None,
+        query: dict[str, str] | None = None,
+        method: str | None = None,
+    ) -> dict[str, Any]:
+        event: dict[str, Any] = json.loads((Path(__file__).parent / "events" / f"{name}.json").read_text("utf-8"))
+        if names:
+            event["pathParameters"] |= names
+            event["path"] = event["resource"].format(**event["pathParameters"])
+        if body is not None:
+            event |= {"body": base64.b64encode(body).decode(), "isBase64Encoded": True}
+        if headers:
+            event["headers"] |= headers
+            event["multiValueHeaders"] |= {header: [value] for header, value in headers.items()}
+        if query:
+            event["queryStringParameters"] = query
+            event["multiValueQueryStringParameters"] = {key: [value] for key, value in query.items()}
+        if method:
+            event["httpMethod"] = method
+        return event
+
+    return load
+
+
+@pytest.fixture
+def log_lines(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], list[dict[str, Any]]]:
+    """The lines that a service's logger wrote since the test began."""
+    streams: dict[str, io.StringIO] = {}
+    for service in ("onboarding", "admission"):
+        streams[service] = io.StringIO()
+        (handler,) = importlib.import_module(f"mme_tenancy.handlers.{service}").logger.handlers
+        monkeypatch.setattr(handler, "stream", streams[service])
+    return lambda service: [json.loads(line) for line in streams[service].getvalue().splitlines()]

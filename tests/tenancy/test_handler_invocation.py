@@ -1,0 +1,213 @@
+from __future__ import annotations
+
+import base64
+import json
+
+import pytest
+from mme_tenancy.handlers.invocation import Invocations
+from mme_tenancy.invocation import Invoker, ModelReply
+from mme_tenancy.registry import Change
+from mme_tenancy.retries import RuntimeFault
+from mme_tenancy.routes import Model, Route
+from mme_tenancy.tenants import Tenant
+from mme_tenancy.testing import MemoryRegistry, ScriptedRuntime
+
+from mme_facts.limits import api_binary_body_bytes
+from mme_facts.telemetry import METRICS, NAMESPACE
+
+NOW = "2026-11-29T12:00:00.000Z"
+ROUTE = Route("endpoint-a", "AllTraffic", "v1-0123456789ab", "acme/iris/v1-0123456789ab.tar.gz")
+LIMIT = api_binary_body_bytes()
+ARRIVED = 1_795_953_600.0
+
+
+@pytest.fixture
+def registry():
+    registry = MemoryRegistry()
+    registry.write(Change(None, Tenant("acme", NOW, NOW)), Change(None, Model("acme", "iris", 1, NOW, NOW, ROUTE)))
+    return registry
+
+
+@pytest.fixture
+def call(registry, clock, load_event, context):
+    """Sends the event file with changes against a scripted endpoint; returns the answer and the runtime."""
+    clock.now = ARRIVED
+
+    def call(*script, attempt_seconds=0.0, event=None, **changes):
+        runtime = ScriptedRuntime(
+            *(script or (ModelReply(b"\x93NUMPY\xff", "application/x-npy"),)), clock=clock, attempt_seconds=attempt_seconds
+        )
+        function = Invocations(registry, Invoker(runtime, clock, lambda: 0.5), clock)
+        return function(event or load_event("invoke", **changes), context), runtime
+
+    return call
+
+
+@pytest.fixture
+def line(capsys):
+    """The one log line of the last call."""
+
+    def line():
+        (text,) = capsys.readouterr().out.splitlines()
+        return json.loads(text)
+
+    return line
+
+
+def problem(answer):
+    assert answer["headers"]["Content-Type"] == "application/problem+json"
+    document = json.loads(answer["body"])
+    assert document["status"] == answer["statusCode"]
+    return document["type"].removeprefix("urn:mme:problem:"), document
+
+
+def test_body_and_headers_pass_through_both_ways(call):
+    answer, runtime = call()
+    assert answer["statusCode"] == 200
+    assert base64.b64decode(answer["body"]) == b"\x93NUMPY\xff"
+    assert answer["headers"] == {"Content-Type": "application/x-npy", "X-Mme-Version": "v1-0123456789ab", "X-Mme-Attempts": "1"}
+    ((route, request, _),) = runtime.calls
+    assert (route, request.body, request.content_type, request.accept) == (ROUTE, b"5.1,3.5,1.4,0.2", "text/csv", "text/csv")
+
+
+def test_a_body_that_is_not_base64_is_text(call, load_event):
+    _, runtime = call(event=load_event("invoke") | {"body": "größe", "isBase64Encoded": False})
+    assert runtime.calls[0][1].body == "größe".encode()
+
+
+def test_an_answer_without_a_type_is_bytes(call):
+    assert call(ModelReply(b"1"))[0]["headers"]["Content-Type"] == "application/octet-stream"
+
+
+def test_every_call_writes_one_line_with_metrics(call, line):
+    call(RuntimeFault("ModelNotReadyException", 429), ModelReply(b"1.0", "text/csv"))
+    entry = line()
+    assert {key: entry[key] for key in ("tenant", "model", "version", "endpoint", "placement", "status", "attempts", "cold", "failed")} == {
+        "tenant": "acme",
+        "model": "iris",
+        "version": "v1-0123456789ab",
+        "endpoint": "endpoint-a",
+        "placement": "shared",
+        "status": 200,
+        "attempts": 2,
+        "cold": 1,
+        "failed": 0,
+    }
+    assert (entry["bytes_in"], entry["bytes_out"], entry["latency_ms"]) == (15, 3, 100.0)
+    assert entry["caller"] == "assumed-role/TenantAccess/ci-session"
+    (directive,) = entry["_aws"]["CloudWatchMetrics"]
+    assert (directive["Namespace"], directive["Dimensions"]) == (NAMESPACE, [["endpoint"]])
+    assert {metric["Name"] for metric in directive["Metrics"]} == set(METRICS) <= set(entry)
+
+
+def test_a_call_that_finds_no_route_writes_a_line_without_metrics(call, line):
+    call(names={"model": "wine"})
+    entry = line()
+    assert (entry["status"], entry["problem"]) == (404, "model-not-found")
+    assert "_aws" not in entry
+
+
+@pytest.mark.parametrize(
+    ("names", "slug", "status"),
+    [
+        ({"tenant": "nobody"}, "tenant-not-found", 404),
+        ({"model": "wine"}, "model-not-found", 404),
+        ({"tenant": "ACME"}, "invalid-request", 400),
+        ({"model": "../iris"}, "invalid-request", 400),
+    ],
+)
+def test_an_unknown_or_malformed_name_is_refused(call, names, slug, status):
+    answer, runtime = call(names=names)
+    assert (answer["statusCode"], problem(answer)[0]) == (status, slug)
+    assert runtime.calls == []
+
+
+def test_a_model_without_an_active_version_is_a_conflict(call, registry):
+    registry.write(Change(None, Model("acme", "new", 1, NOW, NOW)))
+    answer, _ = call(names={"model": "new"})
+    assert (answer["statusCode"], problem(answer)[0]) == (409, "no-active-version")
+
+
+def test_a_body_above_the_limit_is_refused_with_the_limit(call):
+    answer, runtime = call(body=bytes(LIMIT + 1))
+    slug, document = problem(answer)
+    assert (answer["statusCode"], slug, document["allowed"]) == (413, "payload-too-large", f"at most {LIMIT} bytes")
+    assert str(LIMIT) in document["detail"]
+    assert runtime.calls == []
+    assert call(body=bytes(LIMIT))[0]["statusCode"] == 200
+
+
+def test_an_answer_above_the_limit_says_so(call):
+    answer, _ = call(ModelReply(bytes(LIMIT + 1)))
+    assert (answer["statusCode"], problem(answer)[0]) == (502, "answer-too-large")
+
+
+@pytest.mark.parametrize(
+    ("fault", "status", "slug", "retry_after"),
+    [
+        (RuntimeFault("ModelNotReadyException", 429), 503, "model-loading", "5"),
+        (RuntimeFault("ServiceUnavailable", 503), 503, "unavailable", "2"),
+        (RuntimeFault("Connection"), 503, "unavailable", "2"),
+        (RuntimeFault("ThrottlingException", 400), 429, "throttled", "2"),
+        (RuntimeFault("ModelError", 424, 500), 502, "model-failed", None),
+        (RuntimeFault("ModelError", 424, 415), 422, "model-rejected-input", None),
+        (RuntimeFault("ReadTimeout"), 504, "timeout", "5"),
+        (RuntimeFault("ValidationError", 400), 503, "unavailable", None),
+    ],
+)
+def test_a_failure_of_the_endpoint_is_told_by_its_problem(call, fault, status, slug, retry_after):
+    answer, _ = call(fault)
+    assert (answer["statusCode"], problem(answer)[0], answer["headers"].get("Retry-After")) == (status, slug, retry_after)
+    assert "endpoint-a" not in answer["body"]
+
+
+@pytest.mark.parametrize("late_seconds", [0, 3])
+def test_a_cold_model_is_answered_before_the_gateway_cuts(call, clock, late_seconds):
+    clock.now = ARRIVED + late_seconds
+    answer, runtime = call(RuntimeFault("ModelNotReadyException", 429), attempt_seconds=0.05)
+    assert answer["statusCode"] == 503
+    assert 22 < clock.now - ARRIVED <= 27.05
+    assert len(runtime.calls) > 10
+
+
+@pytest.mark.parametrize("skew_seconds", [-5000, 5000])
+def test_a_wrong_clock_of_the_gateway_leaves_time_for_the_model(call, clock, skew_seconds):
+    clock.now = ARRIVED + skew_seconds
+    _, runtime = call()
+    assert runtime.calls[0][2] >= 17
+
+
+def test_the_functions_own_timeout_counts_too(call, clock, context):
+    context.seconds = 3
+    answer, _ = call(RuntimeFault("ModelNotReadyException", 429), attempt_seconds=0.05)
+    assert answer["statusCode"] == 503
+    assert clock.now - ARRIVED <= 2.55
+
+
+def test_a_killed_instance_is_not_seen_by_the_caller(call):
+    script = [RuntimeFault("ModelError", 424, 503), RuntimeFault("Connection"), RuntimeFault("ServiceUnavailable", 503), ModelReply(b"1.0")]
+    answer, _ = call(*script)
+    assert (answer["statusCode"], answer["headers"]["X-Mme-Attempts"]) == (200, "4")
+
+
+@pytest.mark.parametrize("header", ["té", "text/csv\r\nX-Evil: 1"])
+def test_a_header_that_cannot_be_sent_is_refused(call, header):
+    answer, runtime = call(headers={"content-type": header})
+    assert (answer["statusCode"], problem(answer)[0]) == (400, "invalid-request")
+    assert runtime.calls == []
+
+
+def test_an_unexpected_error_shows_no_details_and_is_logged(call, registry, line):
+    def broken(*names):
+        raise RuntimeError("arn:aws:dynamodb:table/secret")
+
+    registry.model = broken
+    answer, _ = call()
+    assert (answer["statusCode"], problem(answer)[0]) == (500, "internal-error")
+    assert "secret" not in answer["body"]
+    assert "secret" in line()["exception"]
+
+
+@pytest.mark.parametrize("event", [{}, {"pathParameters": None, "requestContext": None, "headers": None, "body": None}])
+def test_an_event_without_anything_is_a_problem_too(call, event):
+    assert problem(call(event=event | {"isBase64Encoded": False})[0])[0] == "invalid-request"

@@ -1,0 +1,285 @@
+from __future__ import annotations
+
+import hashlib
+import json
+
+import pytest
+from mme_tenancy.handlers.onboarding import Onboarding
+from mme_tenancy.registration import Registrar
+from mme_tenancy.registry import Change
+from mme_tenancy.testing import MemoryIdempotencyStore, MemoryRegistry, MemorySigner
+from mme_tenancy.versions import Reason, State
+
+NOW = "2026-11-29T12:00:00.000Z"
+SHA256 = "0123456789abcdef" * 4
+VERSION = f"v1-{SHA256[:12]}"
+
+
+@pytest.fixture
+def registry():
+    return MemoryRegistry()
+
+
+@pytest.fixture
+def store():
+    return MemoryIdempotencyStore()
+
+
+@pytest.fixture
+def api(registry, store, clock, pool):
+    registrar = Registrar(registry, MemorySigner(clock), [pool], clock, lambda: 0.5)
+    return Onboarding(registry, registrar, store, 10_000_000, clock)
+
+
+@pytest.fixture
+def call(api, load_event, context):
+    """Sends an event file with changes; returns status, document and headers."""
+
+    def call(name, **changes):
+        answer = api(load_event(name, **changes), context)
+        headers = {key: values[0] for key, values in answer["multiValueHeaders"].items()}
+        assert not answer["isBase64Encoded"]
+        assert headers["Content-Type"] == ("application/json" if answer["statusCode"] < 400 else "application/problem+json")
+        document = json.loads(answer["body"])
+        assert answer["statusCode"] < 400 or document["status"] == answer["statusCode"]
+        return answer["statusCode"], document, headers
+
+    return call
+
+
+@pytest.fixture
+def tenant(call):
+    call("put_tenant")
+
+
+def registration(**changes):
+    sample = {"content_type": "text/csv", "body": "1,2"}
+    return json.dumps({"sha256": SHA256, "size_bytes": 1234, "framework": "xgboost", "sample": sample, **changes}).encode()
+
+
+def slug(document):
+    return document["type"].removeprefix("urn:mme:problem:")
+
+
+def test_a_tenant_is_created_once_and_shown(call, clock):
+    status, created, _ = call("put_tenant")
+    assert (status, created["tenant"]) == (201, "acme")
+    clock.sleep(10)
+    assert call("put_tenant")[:2] == (200, created)
+    assert call("get_tenant")[:2] == (200, created)
+
+
+@pytest.mark.parametrize("body", [b'{"quota": 1}', b"[]", b"{"])
+def test_a_tenant_takes_no_members_yet(call, body):
+    assert call("put_tenant", body=body)[0] == 400
+
+
+@pytest.mark.parametrize("tenant", ["ACME", "-acme", "a" * 64, "acme.corp", "acme%2Fevil"])
+def test_a_tenant_id_outside_the_grammar_is_refused(call, tenant):
+    for name in ("put_tenant", "get_tenant", "list_models", "get_model", "list_versions"):
+        status, document, _ = call(name, names={"tenant": tenant})
+        assert (status, slug(document), document["field"]) == (400, "invalid-request", "tenant")
+        assert "lower-case" in document["allowed"]
+
+
+@pytest.mark.parametrize("name", ["get_tenant", "list_models", "get_model", "list_versions", "get_version", "register"])
+def test_an_unknown_tenant_is_not_found(call, name):
+    status, document, _ = call(name)
+    assert (status, slug(document)) == (404, "tenant-not-found")
+
+
+@pytest.mark.parametrize("name", ["get_model", "list_versions", "get_version"])
+def test_an_unknown_model_is_not_found(call, tenant, name):
+    status, document, _ = call(name)
+    assert (status, slug(document)) == (404, "model-not-found")
+
+
+@pytest.mark.parametrize(("version", "status"), [("v2-0123456789ab", 404), ("v1-000000000000", 404), ("v1", 400), ("1", 400)])
+def test_an_unknown_version_is_not_found_and_a_malformed_one_refused(call, tenant, version, status):
+    call("register")
+    assert call("get_version", names={"version": version})[0] == status
+
+
+def test_a_registration_answers_with_the_version_and_its_upload(call, tenant):
+    status, document, headers = call("register")
+    assert status == 201
+    assert {key: document[key] for key in ("tenant", "model", "version", "state")} == {
+        "tenant": "acme",
+        "model": "iris",
+        "version": VERSION,
+        "state": "awaiting_upload",
+    }
+    assert set(document["upload"]) == {"method", "url", "headers", "expires_at"}
+    assert "Idempotency-Replayed" not in headers
+
+
+def test_a_registration_of_an_awaited_artifact_is_no_new_version(call, tenant):
+    call("register")
+    status, document, _ = call("register")
+    assert (status, document["version"]) == (200, VERSION)
+
+
+def test_a_registration_of_a_stored_artifact_is_a_conflict(call, tenant, registry):
+    call("register")
+    for state in (State.INSPECTING, State.STORED):
+        version = registry.version("acme", "iris", 1)
+        registry.write(Change(version, version.move(state, NOW)))
+    status, document, _ = call("register")
+    assert (status, slug(document)) == (409, "version-exists")
+    assert VERSION in document["detail"]
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "field"),
+    [
+        (b"", 400, "body"),
+        (b"not json", 400, "body"),
+        (registration(sha256="x"), 400, "sha256"),
+        (registration(size_bytes=10_000_001), 413, "size_bytes"),
+        (registration(framework="pytorch"), 400, "framework"),
+        (registration(sample={}), 400, "sample.content_type"),
+    ],
+)
+def test_a_wrong_registration_names_the_field(call, tenant, body, status, field):
+    got, document, _ = call("register", body=body)
+    assert (got, document["field"]) == (status, field)
+    assert document["allowed"]
+
+
+def test_a_body_that_is_no_base64_is_refused(api, load_event, context):
+    event = load_event("register") | {"body": "&&&"}
+    assert api(event, context)["statusCode"] == 400
+
+
+def test_the_same_key_and_body_replay_the_first_answer(call, tenant, registry):
+    first = call("register", headers={"Idempotency-Key": "k-1"})
+    again = call("register", headers={"idempotency-key": "k-1"})
+    assert again[:2] == first[:2]
+    assert first[0] == 201
+    assert again[2]["Idempotency-Replayed"] == "true"
+    assert registry.model("acme", "iris").last_version == 1
+
+
+def test_the_same_key_with_another_body_or_model_is_a_conflict(call, tenant):
+    call("register", headers={"Idempotency-Key": "k-1"})
+    for changes in ({"body": registration(notes="other")}, {"names": {"model": "wine"}}):
+        status, document, _ = call("register", headers={"Idempotency-Key": "k-1"}, **changes)
+        assert (status, slug(document)) == (409, "idempotency-conflict")
+
+
+def test_the_same_key_of_another_tenant_is_another_key(call, tenant):
+    call("put_tenant", names={"tenant": "other"})
+    first = call("register", headers={"Idempotency-Key": "k-1"})
+    other = call("register", headers={"Idempotency-Key": "k-1"}, names={"tenant": "other"})
+    assert (other[0], other[1]["tenant"]) == (201, "other")
+    assert first[1]["tenant"] == "acme"
+
+
+def test_a_refused_request_leaves_its_key_free(call):
+    assert call("register", headers={"Idempotency-Key": "k-1"})[0] == 404
+    call("put_tenant")
+    assert call("register", headers={"Idempotency-Key": "k-1"})[0] == 201
+
+
+def test_a_key_outside_ascii_is_refused(call, tenant):
+    status, document, _ = call("register", headers={"Idempotency-Key": "a b"})
+    assert (status, document["field"]) == (400, "Idempotency-Key")
+
+
+def test_a_version_shows_why_it_was_rejected(call, tenant, registry):
+    call("register")
+    for state, reasons in ((State.INSPECTING, ()), (State.REJECTED, (Reason("parent-path", "the path has '..'", "pack again", "../x"),))):
+        version = registry.version("acme", "iris", 1)
+        registry.write(Change(version, version.move(state, NOW, reasons=reasons)))
+    status, document, _ = call("get_version", names={"version": VERSION})
+    assert (status, document["state"], document["active"]) == (200, "rejected", False)
+    assert document["reasons"] == [{"rule": "parent-path", "member": "../x", "detail": "the path has '..'", "fix": "pack again"}]
+
+
+def test_a_model_shows_its_active_version(call, tenant):
+    call("register")
+    status, document, _ = call("get_model")
+    assert (status, document["active_version"], document["last_version"]) == (200, None, 1)
+
+
+def pages(call, name, member, limit):
+    found, query = [], {"limit": limit}
+    while True:
+        status, document, _ = call(name, query=query)
+        assert status == 200
+        found.append(document[member])
+        if "next" not in document:
+            return found
+        query = {"limit": limit, "cursor": document["next"]}
+
+
+def test_models_are_listed_page_by_page(call, tenant):
+    for model in ("c", "a", "b"):
+        call("register", names={"model": model})
+    assert [[model["model"] for model in page] for page in pages(call, "list_models", "models", "2")] == [["a", "b"], ["c"]]
+
+
+def test_versions_are_listed_page_by_page_newest_first(call, tenant):
+    for number in range(5):
+        call("register", body=registration(sha256=hashlib.sha256(bytes([number])).hexdigest()))
+    listed = [[version["version"].split("-")[0] for version in page] for page in pages(call, "list_versions", "versions", "2")]
+    assert listed == [["v5", "v4"], ["v3", "v2"], ["v1"]]
+
+
+def test_an_empty_list_has_no_next(call, tenant):
+    assert call("list_models")[1] == {"models": []}
+
+
+@pytest.mark.parametrize("limit", ["0", "201", "-1", "x", "", "1e2", "²"])
+@pytest.mark.parametrize("name", ["list_models", "list_versions"])
+def test_a_wrong_limit_names_what_is_allowed(call, tenant, name, limit):
+    call("register")
+    status, document, _ = call(name, query={"limit": limit})
+    assert (status, document["field"], document["allowed"]) == (400, "limit", "a whole number from 1 to 200")
+
+
+@pytest.mark.parametrize("cursor", ["", "x", "!!!", "dmVyc2lvbnM6eA", "bW9kZWxzOkE", "b3RoZXI6YQ", "é"])
+@pytest.mark.parametrize("name", ["list_models", "list_versions"])
+def test_a_cursor_that_is_not_of_the_list_is_refused(call, tenant, name, cursor):
+    call("register")
+    status, document, _ = call(name, query={"cursor": cursor})
+    assert (status, document["field"]) == (400, "cursor")
+
+
+@pytest.mark.parametrize("path", ["/", "/tenants", "/tenants/acme/x", "/tenants/a/b/c/d/e/f", "/v1/tenants/acme"])
+def test_an_unknown_path_is_not_found(api, load_event, context, path):
+    answer = api(load_event("get_tenant") | {"path": path}, context)
+    assert answer["statusCode"] == 404
+    assert slug(json.loads(answer["body"])) == "not-found"
+
+
+@pytest.mark.parametrize(
+    ("name", "method", "allowed"),
+    [
+        ("get_tenant", "DELETE", "GET, PUT"),
+        ("list_models", "POST", "GET"),
+        ("register", "PATCH", "GET, POST"),
+        ("get_version", "PUT", "GET"),
+    ],
+)
+def test_an_unknown_method_is_refused_with_those_allowed(call, name, method, allowed):
+    status, document, headers = call(name, method=method)
+    assert (status, slug(document), headers["Allow"]) == (405, "method-not-allowed", allowed)
+
+
+def test_an_unexpected_error_shows_no_details_and_is_logged(call, tenant, registry, log_lines):
+    def broken(*names):
+        raise RuntimeError("arn:aws:s3:::secret-bucket")
+
+    registry.tenant = broken
+    status, document, _ = call("get_tenant")
+    assert (status, slug(document)) == (500, "internal-error")
+    assert "secret" not in json.dumps(document)
+    assert "secret-bucket" in log_lines("onboarding")[-2]["exception"]
+
+
+def test_every_call_writes_one_line_with_who_called(call, log_lines):
+    call("get_tenant")
+    (entry,) = log_lines("onboarding")
+    assert (entry["status"], entry["method"], entry["names"]) == (404, "GET", {"tenant": "acme"})
+    assert entry["caller"] == "assumed-role/TenantAccess/ci-session"

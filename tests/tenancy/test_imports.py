@@ -1,0 +1,72 @@
+"""What importing loads, seen in fresh processes: cold starts pay for it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import mme_tenancy
+import pytest
+
+PURE = (
+    "activation",
+    "admission",
+    "archive",
+    "artifacts",
+    "clock",
+    "errors",
+    "idempotency",
+    "invocation",
+    "registration",
+    "registry",
+    "retries",
+    "routes",
+    "settings",
+    "tar_walk",
+    "telemetry",
+    "tenants",
+    "testing",
+    "versions",
+)
+
+
+def modules_after(statement):
+    script = f"import sys; {statement}; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60)
+    return set(done.stdout.split())
+
+
+def test_the_package_alone_loads_nothing_of_its_own():
+    loaded = modules_after("import mme_tenancy")
+    assert {name for name in loaded if name.startswith("mme_tenancy")} == {"mme_tenancy"}
+    assert not loaded & {"boto3", "botocore", "aws_lambda_powertools"}
+
+
+@pytest.mark.parametrize("module", PURE)
+def test_the_domain_loads_no_boto3(module):
+    assert not modules_after(f"import mme_tenancy.{module}") & {"boto3", "botocore", "aws_lambda_powertools", "pydantic", "numpy"}
+
+
+def test_the_invocation_function_loads_no_resolver_and_no_validation_library():
+    loaded = modules_after("import mme_tenancy.handlers.invocation")
+    assert "boto3" in loaded
+    assert not loaded & {"pydantic", "numpy", "aws_lambda_powertools"}
+
+
+@pytest.mark.parametrize("name", ["onboarding", "admission"])
+def test_no_function_loads_pydantic_or_numpy(name):
+    assert not modules_after(f"import mme_tenancy.handlers.{name}") & {"pydantic", "numpy"}
+
+
+def test_every_exported_name_is_there():
+    assert sorted(mme_tenancy.__all__) == dir(mme_tenancy)
+    for name in mme_tenancy.__all__:
+        assert getattr(mme_tenancy, name).__class__
+
+
+def test_a_missing_variable_ends_the_start_inside_lambda_with_its_name():
+    script = "import mme_tenancy.handlers.invocation"
+    environment = {"AWS_LAMBDA_FUNCTION_NAME": "f", "AWS_DEFAULT_REGION": "us-east-1"}
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environment, timeout=60, check=False)
+    assert done.returncode == 1
+    assert "SettingError: environment variable MME_TABLE_NAME is missing" in done.stderr

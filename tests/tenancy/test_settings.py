@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+import pytest
+from mme_tenancy.settings import AdmissionSettings, InvocationSettings, OnboardingSettings, SettingError
+
+from mme_facts.environment import Pool, dump_pools
+
+POOL = Pool("shared", "xgboost", "endpoint-a", "AllTraffic")
+VARIABLES = {
+    "MME_TABLE_NAME": "registry",
+    "MME_BUCKET_NAME": "artifacts",
+    "MME_MODELS_PREFIX": "models/",
+    "MME_MAX_ARTIFACT_BYTES": "1000",
+    "MME_POOLS": dump_pools([POOL]),
+}
+
+
+def test_settings_are_read_typed():
+    assert InvocationSettings.read(VARIABLES) == InvocationSettings("registry")
+    assert OnboardingSettings.read(VARIABLES) == OnboardingSettings("registry", "artifacts", 1000, (POOL,))
+    assert AdmissionSettings.read(VARIABLES) == AdmissionSettings("registry", "artifacts", "models/", (POOL,))
+
+
+@pytest.mark.parametrize(
+    ("settings", "names"),
+    [
+        (InvocationSettings, ["MME_TABLE_NAME"]),
+        (OnboardingSettings, ["MME_TABLE_NAME", "MME_BUCKET_NAME", "MME_MAX_ARTIFACT_BYTES", "MME_POOLS"]),
+        (AdmissionSettings, ["MME_TABLE_NAME", "MME_BUCKET_NAME", "MME_MODELS_PREFIX", "MME_POOLS"]),
+    ],
+)
+def test_a_missing_or_empty_variable_is_named(settings, names):
+    for name in names:
+        for variables in ({key: value for key, value in VARIABLES.items() if key != name}, {**VARIABLES, name: ""}):
+            with pytest.raises(SettingError, match=f"{name} is missing"):
+                settings.read(variables)
+    settings.read({name: VARIABLES[name] for name in names})
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("MME_MAX_ARTIFACT_BYTES", "1 GB"),
+        ("MME_MAX_ARTIFACT_BYTES", "0"),
+        ("MME_MAX_ARTIFACT_BYTES", "-5"),
+        ("MME_POOLS", "{"),
+        ("MME_POOLS", "5"),
+        ("MME_POOLS", "[]"),
+        ("MME_POOLS", '[{"name": "x"}]'),
+    ],
+)
+def test_an_unusable_variable_is_named(name, value):
+    with pytest.raises(SettingError, match=name):
+        OnboardingSettings.read({**VARIABLES, name: value})
+
+
+@pytest.mark.parametrize("prefix", ["models", "/models/", "models//"])
+def test_a_prefix_that_is_no_folder_is_named(prefix):
+    with pytest.raises(SettingError, match="MME_MODELS_PREFIX"):
+        AdmissionSettings.read({**VARIABLES, "MME_MODELS_PREFIX": prefix})
