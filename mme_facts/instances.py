@@ -9,7 +9,12 @@ __all__ = ["InstanceTypeError", "family", "has_local_storage", "is_burstable"]
 _TYPE = re.compile(r"ml\.([a-z][a-z0-9-]*)\.([a-z0-9]+)")
 
 _LOCAL_STORAGE = frozenset(
-    "m5d c5d r5d m6gd c6gd r6gd r7gd g4dn g5 g6 g6e g7 g7e p4d p4de p5 p5e p5en p6-b200 p6-b300 trn1 trn1n trn2 dl1".split()
+    {
+        *("m5d", "c5d", "r5d", "m6gd", "c6gd", "r6gd", "r7gd"),
+        *("g4dn", "g5", "g6", "g6e", "g7", "g7e"),
+        *("p4d", "p4de", "p5", "p5e", "p5en", "p6-b200", "p6-b300"),
+        *("trn1", "trn1n", "trn2", "dl1"),
+    }
 )
 """Families with NVMe disks. The d families and g5: Amazon SageMaker AI, Host instance storage volumes. The others: EC2 instance types."""
 _BURSTABLE = frozenset({"t2", "t3"})
