@@ -4,6 +4,9 @@ import json
 
 import aws_cdk as cdk
 import pytest
+from mme_tenancy.handlers.onboarding import Onboarding
+from mme_tenancy.registration import Registrar
+from mme_tenancy.testing import FakeClock, MemoryIdempotencyStore, MemoryRegistry, MemorySigner
 
 from mme_constructs import (
     FunctionSettings,
@@ -224,3 +227,17 @@ def test_rejects_pools_that_do_not_tell_where_a_version_goes(stack):
         TenantApi(stack, "Same", **parts, pools=[pool, ModelPool(framework="xgboost", endpoint=pool.endpoint, name="other")])
     with pytest.raises(PoolError, match="has no framework"):
         ModelPool(framework="", endpoint=pool.endpoint)
+
+
+@pytest.mark.parametrize(("method", "path"), [(method, path) for method, path, function in ROUTES if function == "onboarding"])
+def test_the_onboarding_function_knows_every_route_that_leads_to_it(method, path):
+    clock = FakeClock()
+    registry = MemoryRegistry()
+    pools = (variables.Pool("xgboost", "xgboost", "shared", "AllTraffic"),)
+    registrar = Registrar(registry, MemorySigner(clock), pools, clock, lambda: 0.5)
+    onboarding = Onboarding(registry, registrar, MemoryIdempotencyStore(), 1000, clock)
+    names = {"tenant": "acme", "model": "churn", "version": "v1-0123456789ab"}
+    event = {"httpMethod": method, "path": path.format(**names), "resource": path, "pathParameters": names, "headers": {}, "body": "{}"}
+    answer = onboarding(event, None)
+    slug = json.loads(answer["body"]).get("type", "").rpartition(":")[2]
+    assert slug not in {"not-found", "method-not-allowed", "internal-error"}, answer
