@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
+import sys
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -13,25 +15,17 @@ from tempfile import TemporaryDirectory
 from mme_cli.errors import CommandError
 from mme_cli.local_state import LocalState, local_api_url
 
-__all__ = ["cdk_environment", "deploy", "destroy", "run_cdk"]
+__all__ = ["deploy", "destroy", "run_cdk"]
 
 _TAIL_LINES = 40
 _API_URL = "ApiUrl"
 
 
-def cdk_environment(state: LocalState) -> Mapping[str, str]:
-    """The environment variables that point the CDK CLI, the AWS CLI and boto3 at the local cloud as its admin user."""
-    from mme_local.toolchain import cdk_environment as environment
-
-    return environment(
-        endpoint_url=state.endpoint_url,
-        region=state.region,
-        account=state.account,
-        access_key_id=state.admin.access_key_id,
-        secret_access_key=state.admin.secret_access_key,
-        session_token=state.admin.session_token,
-        home=Path(state.directory),
-    )
+def _environment(state: LocalState) -> dict[str, str]:
+    """The environment of a CDK CLI that reaches the local cloud as its admin user and runs apps with this Python."""
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
+    path = os.pathsep.join([str(Path(sys.executable).parent), state.environment["PATH"]])
+    return {**inherited, **state.environment, "PATH": path}
 
 
 def run_cdk(state: LocalState, project: Path, arguments: Sequence[str], tell: Callable[[str], None]) -> None:
@@ -40,15 +34,15 @@ def run_cdk(state: LocalState, project: Path, arguments: Sequence[str], tell: Ca
     Raises:
         CommandError: it failed; the text holds the end of what it printed.
     """
-    from mme_local.toolchain import cdk_command
+    from mme_local.toolchain import cdk_cli
 
     if not (project / "cdk.json").is_file():
         raise CommandError(f"folder {str(project)!r} holds no cdk.json: run this in the folder of a CDK app")
     tail: deque[str] = deque(maxlen=_TAIL_LINES)
     with subprocess.Popen(
-        [*cdk_command(), *arguments],
+        [*cdk_cli(), *arguments],
         cwd=project,
-        env=dict(cdk_environment(state)),
+        env=_environment(state),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

@@ -11,6 +11,9 @@ from mme_cli.local_state import Keys, LocalState
 
 __all__ = ["running_cloud"]
 
+_SMALL_ARTIFACT_BYTES = 4 * 1024 * 1024
+"""Room for one unpacked artifact when memory is counted in small models."""
+
 
 @contextmanager
 def running_cloud(*, port: int | None = None, models_per_instance: int | None = None) -> Iterator[LocalState]:
@@ -24,19 +27,23 @@ def running_cloud(*, port: int | None = None, models_per_instance: int | None = 
         CommandError: it did not start, or the ``local`` extra is not installed.
     """
     try:
-        from mme_local import LocalCloud, LocalCloudError, LocalSettings
+        from mme_local import CloudStartError, LocalCloud, LocalSettings
+        from mme_local.dataplane import DataPlaneSettings
     except ImportError as error:
         raise CommandError(f"the local cloud is not installed ({error}): pip install 'mme-constructs[local]'") from None
-    settings = LocalSettings() if models_per_instance is None else LocalSettings(models_per_instance=models_per_instance)
+    data_plane = DataPlaneSettings()
+    if models_per_instance is not None:
+        model_bytes = data_plane.model_overhead_bytes + _SMALL_ARTIFACT_BYTES
+        data_plane = DataPlaneSettings(instance_memory_bytes=models_per_instance * model_bytes)
     try:
-        with LocalCloud(port=port, settings=settings) as cloud:
+        with LocalCloud(port=port, settings=LocalSettings(data_plane=data_plane)) as cloud:
             yield LocalState(
                 endpoint_url=cloud.endpoint_url,
                 region=cloud.region,
                 account=cloud.account,
                 pid=os.getpid(),
-                directory=str(cloud.directory),
                 admin=Keys(cloud.admin.access_key_id, cloud.admin.secret_access_key, cloud.admin.session_token),
+                environment=cloud.environment(),
             )
-    except LocalCloudError as error:
+    except CloudStartError as error:
         raise CommandError(str(error)) from error

@@ -36,8 +36,8 @@ class LocalState:
         region: its AWS region.
         account: its AWS account id.
         pid: process id of `mme up`.
-        directory: the cloud's own folder; it goes with the cloud.
         admin: an IAM user that may deploy; never the root key.
+        environment: variables with which the AWS CLI, boto3 and ``cdk`` reach the cloud as that user.
         outputs: outputs of the deployed stacks by name; ``ApiUrl`` is the local address.
     """
 
@@ -45,8 +45,8 @@ class LocalState:
     region: str
     account: str
     pid: int
-    directory: str
     admin: Keys
+    environment: Mapping[str, str]
     outputs: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod

@@ -13,7 +13,8 @@ from mme_cli.signed_http import Answer, SignedClient
 
 __all__ = ["Activated", "onboard", "predict"]
 
-_FINAL_STATES = ("active", "ready", "rejected", "expired", "retired", "purged")
+_FAILED_STATES = ("rejected", "expired", "retired", "purged")
+"""What a version never leaves for ``active``; ``ready`` it leaves when its route flips."""
 _POLL_SECONDS = 0.2
 
 
@@ -75,7 +76,7 @@ def onboard(
             tell(seen)
         if seen == "active":
             return Activated(str(registered["version"]), time.monotonic() - started)
-        if seen in _FINAL_STATES:
+        if seen in _FAILED_STATES:
             raise CommandError(f"{tenant}/{model} {registered['version']} became {seen}: {document['reasons']}")
         if time.monotonic() - started > deadline_seconds:
             raise CommandError(f"{tenant}/{model} {registered['version']} is still {seen} after {deadline_seconds:.0f} s")

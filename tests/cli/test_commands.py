@@ -1,0 +1,81 @@
+"""The command line: help, errors as one sentence, exit statuses."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from mme_cli.errors import CommandError
+from mme_cli.local_state import Keys, LocalState, local_api_url
+
+STATE = LocalState("http://127.0.0.1:1", "us-east-1", "000000000000", os.getpid(), Keys("AKIA", "secret"), {"PATH": os.defpath})
+
+
+def mme(*arguments, cwd):
+    return subprocess.run([sys.executable, "-m", "mme_cli.main", *arguments], cwd=cwd, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("command", ["demo", "demo-models", "up", "deploy", "destroy", "status", "credentials"])
+def test_every_command_helps_with_an_example(command, tmp_path):
+    done = mme(command, "--help", cwd=tmp_path)
+    assert done.returncode == 0
+    assert f"mme {command}" in done.stdout
+
+
+def test_without_a_local_cloud_a_command_fails_in_one_sentence(tmp_path):
+    done = mme("status", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "no local cloud runs here" in done.stderr
+    assert "mme up" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_wrong_usage_exits_with_status_2(tmp_path):
+    done = mme("credentials", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "--tenant" in done.stderr
+
+
+def test_an_ended_cloud_is_noticed(tmp_path):
+    with subprocess.Popen([sys.executable, "-c", ""]) as ended:
+        pass
+    document = {**json.loads(STATE.write(tmp_path).read_text()), "pid": ended.pid}
+    (tmp_path / "local.json").write_text(json.dumps(document))
+    with pytest.raises(CommandError, match=f"process {ended.pid}"):
+        LocalState.read(tmp_path)
+
+
+def test_the_state_round_trips_is_private_and_is_removed(tmp_path):
+    folder = tmp_path / ".mme"
+    path = STATE.write(folder)
+    assert LocalState.read(folder) == STATE
+    assert path.stat().st_mode & 0o077 == 0
+    STATE.remove(folder)
+    assert not folder.exists()
+
+
+def test_a_damaged_state_file_is_named(tmp_path):
+    (tmp_path / "local.json").write_text("{")
+    with pytest.raises(CommandError, match=r"local\.json is not readable"):
+        LocalState.read(tmp_path)
+
+
+def test_a_missing_output_says_to_deploy():
+    with pytest.raises(CommandError, match=r"'ApiUrl'.*mme deploy"):
+        STATE.output("ApiUrl")
+
+
+def test_an_api_address_becomes_local():
+    url = "https://0a1b2c3d.execute-api.us-east-1.amazonaws.com/v1/"
+    assert local_api_url(url, "http://127.0.0.1:4566") == "http://127.0.0.1:4566/_aws/execute-api/0a1b2c3d/v1"
+    with pytest.raises(CommandError, match="https://example"):
+        local_api_url("https://example.com/", "http://127.0.0.1:4566")
+
+
+def test_a_folder_that_is_no_cdk_app_is_named(tmp_path):
+    from mme_cli.cdk import run_cdk
+
+    with pytest.raises(CommandError, match=r"holds no cdk\.json"):
+        run_cdk(STATE, tmp_path, ["ls"], print)

@@ -1,0 +1,44 @@
+"""One local cloud with the reference app, deployed by the real CDK CLI, for all end-to-end tests of a worker."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from mme_cli.cdk import deploy
+from mme_cli.cloud import running_cloud
+from mme_cli.demo import models
+from mme_cli.platform import LocalPlatform
+from tests.e2e.support import PROJECT
+
+
+@pytest.fixture(scope="session")
+def demo_models(tmp_path_factory):
+    """The demo's trained models and the folder of their artifacts."""
+    folder = tmp_path_factory.mktemp("models")
+    return folder, list(models.prepare(folder))
+
+
+@pytest.fixture(scope="session")
+def marked_project(tmp_path_factory):
+    """A copy of the reference app whose Lambda code carries a mark that the checkout does not have."""
+    project = tmp_path_factory.mktemp("marked")
+    for name in ("app.py", "cdk.json"):
+        shutil.copy(PROJECT / name, project / name)
+    for source, target in (
+        ("stacks", "stacks"),
+        ("lambda/mme_tenancy", "mme_tenancy"),
+        ("mme_facts", "mme_facts"),
+        ("mme_constructs", "mme_constructs"),
+    ):
+        shutil.copytree(PROJECT / source, project / target, ignore=shutil.ignore_patterns("__pycache__"))
+    handler = project / "mme_tenancy" / "handlers" / "onboarding.py"
+    handler.write_text(handler.read_text() + (Path(__file__).parent / "marked_handler.txt").read_text())
+    return project
+
+
+@pytest.fixture(scope="session")
+def platform(marked_project, tmp_path_factory):
+    """The deployed platform. Its Lambda code is the marked copy; everything else is the reference app as it is."""
+    with running_cloud(models_per_instance=2) as state:
+        yield LocalPlatform(deploy(state, marked_project, print, "--output", str(tmp_path_factory.mktemp("cdk.out"))))
