@@ -41,7 +41,7 @@ class InstanceSnapshot:
         disk_bytes: what unpacked artifacts take on disk.
         disk_budget_bytes: what they may take.
         models: everything in memory or on its way, least recently used first.
-        on_disk: the unpacked artifacts, the next to be discarded first.
+        on_disk: the unpacked artifacts.
         requests: requests forwarded to it, ever.
         loads: loads completed, ever.
         evictions: models unloaded to make room, ever.
