@@ -129,7 +129,7 @@ class Admission:
             timings = {"inspect_seconds": round(inspected - started, 3)}
             if inspection.findings:
                 return self._move(version, State.REJECTED, reasons=inspection.findings, timings=timings)
-            self._artifacts.admit(upload)
+            self._artifacts.admit(upload, inspection.size_bytes)
         except UploadGoneError:
             return False
         return self._move(version, State.STORED, timings={**timings, "copy_seconds": round(self._clock.monotonic() - inspected, 3)})

@@ -44,12 +44,10 @@ class UploadedObject:
     Attributes:
         name: which artifact it should be.
         etag: its entity tag, without quotes; every later read and copy insists on it.
-        size_bytes: its size.
     """
 
     name: ArtifactName
     etag: str
-    size_bytes: int
 
 
 class UploadSigner(Protocol):
@@ -67,6 +65,6 @@ class ArtifactStore(Protocol):
         """Stream the upload in chunks of bounded size; raises `UploadGoneError`."""
         ...
 
-    def admit(self, upload: UploadedObject) -> None:
-        """Copy the upload to its immutable key, server-side. Does nothing if it is there; raises `UploadGoneError`."""
+    def admit(self, upload: UploadedObject, size_bytes: int) -> None:
+        """Copy the upload, of ``size_bytes``, to its immutable key, server-side; does nothing if it is there. Raises `UploadGoneError`."""
         ...

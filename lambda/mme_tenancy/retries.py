@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
+from mme_facts.runtime_errors import MODEL_ERROR, MODEL_NOT_READY
 from mme_tenancy.errors import (
     InvocationTimeoutError,
     ModelFailedError,
@@ -43,10 +44,12 @@ class RuntimeFault(Exception):  # noqa: N818 - what the endpoint said, turned in
         code: error code of the service, or ``ReadTimeout`` or ``Connection``.
         http_status: status of the service's answer; 0 without an answer.
         original_status: status of the container, when it is a `ModelError`.
+
+    Its text is for logs only; ``message`` is what the service said, and must not hold what a container said about a payload.
     """
 
-    def __init__(self, code: str, http_status: int = 0, original_status: int | None = None) -> None:
-        super().__init__(f"{code} (HTTP {http_status}, container {original_status})")
+    def __init__(self, code: str, http_status: int = 0, original_status: int | None = None, message: str = "") -> None:
+        super().__init__(f"{code} (HTTP {http_status}, container {original_status}) {message}".rstrip())
         self.code, self.http_status, self.original_status = code, http_status, original_status
 
 
@@ -102,11 +105,11 @@ _WORKER_DIED_STATUSES = frozenset({500, 503, 507})
 
 def classify(fault: RuntimeFault) -> Failure:
     """Which row of `RULES` a failed attempt belongs to."""
-    if fault.code == "ModelNotReadyException":
+    if fault.code == MODEL_NOT_READY:
         return Failure.NOT_READY
     if fault.code in _THROTTLING_CODES:
         return Failure.THROTTLED
-    if fault.code == "ModelError":
+    if fault.code == MODEL_ERROR:
         status = fault.original_status or 0
         if status < 400:
             # A container that does not answer appears as "server error (0)".

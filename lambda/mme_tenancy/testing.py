@@ -168,7 +168,7 @@ class MemoryArtifacts:
     def put(self, name: ArtifactName, body: bytes) -> UploadedObject:
         """Upload: the object as an event would describe it."""
         self.incoming[name.incoming_key] = body
-        return UploadedObject(name, hashlib.sha256(body).hexdigest(), len(body))
+        return UploadedObject(name, hashlib.sha256(body).hexdigest())
 
     @contextmanager
     def read(self, upload: UploadedObject) -> Iterator[Iterator[bytes]]:
@@ -176,9 +176,9 @@ class MemoryArtifacts:
         body = self._body(upload)
         yield (body[start : start + _CHUNK_BYTES] for start in range(0, len(body), _CHUNK_BYTES))
 
-    def admit(self, upload: UploadedObject) -> None:
-        """Copy the upload to its immutable key. Does nothing if it is there; raises `UploadGoneError`."""
-        self.admitted.setdefault(upload.name.artifact_key(), self._body(upload))
+    def admit(self, upload: UploadedObject, size_bytes: int) -> None:
+        """Copy the upload, of ``size_bytes``, to its immutable key; does nothing if it is there. Raises `UploadGoneError`."""
+        self.admitted.setdefault(upload.name.artifact_key(), self._body(upload)[:size_bytes])
 
     def _body(self, upload: UploadedObject) -> bytes:
         body = self.incoming.get(upload.name.incoming_key)

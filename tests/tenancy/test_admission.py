@@ -172,7 +172,7 @@ def test_an_object_with_another_digest_than_the_versions_is_ignored(world, make_
 
 
 def test_the_event_of_a_replaced_object_leaves_the_work_to_the_newer_event(world, upload, artifact):
-    stale = UploadedObject(upload.name, "0" * 64, upload.size_bytes)
+    stale = UploadedObject(upload.name, "0" * 64)
     assert "newer" in world.admit(stale).ignored
     assert world.state() is State.INSPECTING
     assert world.admit(upload).version.state is State.ACTIVE

@@ -92,7 +92,7 @@ def test_on_aws_the_upload_is_signed_for_the_regional_virtual_host(region):
 @pytest.fixture
 def uploaded(client, bucket_name):
     etag = client.put_object(Bucket=bucket_name, Key=NAME.incoming_key, Body=BODY)["ETag"].strip('"')
-    return UploadedObject(NAME, etag, len(BODY))
+    return UploadedObject(NAME, etag)
 
 
 @pytest.fixture
@@ -110,27 +110,27 @@ def test_an_upload_that_was_replaced_or_removed_is_gone(artifacts, uploaded, cli
     with pytest.raises(UploadGoneError), artifacts.read(uploaded):
         pass
     with pytest.raises(UploadGoneError):
-        artifacts.admit(uploaded)
+        artifacts.admit(uploaded, len(BODY))
     client.delete_object(Bucket=bucket_name, Key=NAME.incoming_key)
     with pytest.raises(UploadGoneError), artifacts.read(uploaded):
         pass
     with pytest.raises(UploadGoneError):
-        artifacts.admit(uploaded)
+        artifacts.admit(uploaded, len(BODY))
     assert keys(client, bucket_name) == []
     assert "Uploads" not in client.list_multipart_uploads(Bucket=bucket_name)
 
 
 def test_an_artifact_is_copied_to_its_immutable_key(artifacts, uploaded, client, bucket_name):
-    artifacts.admit(uploaded)
+    artifacts.admit(uploaded, len(BODY))
     stored = client.get_object(Bucket=bucket_name, Key=f"models/{NAME.target_model}")
     assert stored["Body"].read() == BODY
     assert stored["ContentType"] == "application/gzip"
 
 
 def test_a_second_copy_changes_nothing_and_leaves_no_upload(artifacts, uploaded, client, bucket_name):
-    artifacts.admit(uploaded)
+    artifacts.admit(uploaded, len(BODY))
     before = client.head_object(Bucket=bucket_name, Key=f"models/{NAME.target_model}")
-    artifacts.admit(uploaded)
+    artifacts.admit(uploaded, len(BODY))
     after = client.head_object(Bucket=bucket_name, Key=f"models/{NAME.target_model}")
     assert (before["ETag"], before["LastModified"]) == (after["ETag"], after["LastModified"])
     assert "Uploads" not in client.list_multipart_uploads(Bucket=bucket_name)
@@ -139,13 +139,13 @@ def test_a_second_copy_changes_nothing_and_leaves_no_upload(artifacts, uploaded,
 def test_an_object_that_someone_else_put_at_the_key_is_not_taken_for_ours(artifacts, uploaded, client, bucket_name):
     client.put_object(Bucket=bucket_name, Key=f"models/{NAME.target_model}", Body=b"intruder")
     with pytest.raises(RuntimeError, match="8 bytes instead of 2560"):
-        artifacts.admit(uploaded)
+        artifacts.admit(uploaded, len(BODY))
 
 
 def test_a_large_artifact_is_copied_in_parts(client, bucket_name):
     body = b"".join(bytes([number]) * (5 << 20) for number in range(3)) + b"end"
     etag = client.put_object(Bucket=bucket_name, Key=NAME.incoming_key, Body=body)["ETag"].strip('"')
-    S3Artifacts(client, bucket_name, "models/", part_bytes=5 << 20).admit(UploadedObject(NAME, etag, len(body)))
+    S3Artifacts(client, bucket_name, "models/", part_bytes=5 << 20).admit(UploadedObject(NAME, etag), len(body))
     stored = client.get_object(Bucket=bucket_name, Key=f"models/{NAME.target_model}")["Body"].read()
     assert hashlib.sha256(stored).digest() == hashlib.sha256(body).digest()
 

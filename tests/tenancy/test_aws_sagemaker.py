@@ -109,6 +109,14 @@ def test_an_error_is_one_attempt_and_keeps_its_code(endpoint, runtime, answer, c
     assert len(endpoint.requests) == 1
 
 
+@pytest.mark.parametrize(("code", "logged"), [("ValidationError", True), ("ModelError", False)])
+def test_what_the_service_said_is_kept_for_the_log_but_not_what_a_container_said(endpoint, runtime, code, logged):
+    endpoint.script = [(400, {"x-amzn-errortype": code}, b'{"Message": "some words"}')]
+    with pytest.raises(RuntimeFault) as caught:
+        runtime.invoke(ROUTE, InvocationRequest(b"1,2"), 10)
+    assert ("some words" in str(caught.value)) is logged
+
+
 def test_a_silent_endpoint_is_given_up_in_time(endpoint, runtime):
     endpoint.script = [None]
     with pytest.raises(RuntimeFault) as caught:

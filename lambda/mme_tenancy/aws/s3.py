@@ -88,8 +88,8 @@ class S3Artifacts:
         with closing(answer["Body"]) as body:
             yield body.iter_chunks(_CHUNK_BYTES)
 
-    def admit(self, upload: UploadedObject) -> None:
-        """Copy the upload to its immutable key, server-side. Does nothing if it is there; raises `UploadGoneError`.
+    def admit(self, upload: UploadedObject, size_bytes: int) -> None:
+        """Copy the upload, of ``size_bytes``, to its immutable key, server-side; does nothing if it is there. Raises `UploadGoneError`.
 
         Always a multipart copy: CopyObject ends at 5 GB, and only CompleteMultipartUpload is conditional on the key being new
         everywhere.
@@ -98,18 +98,18 @@ class S3Artifacts:
         upload_id = self._client.create_multipart_upload(Bucket=self._bucket_name, Key=key, ContentType="application/gzip")["UploadId"]
         completed = False
         try:
-            parts = self._copy_parts(upload, key, upload_id)
+            parts = self._copy_parts(upload, size_bytes, key, upload_id)
             completed = self._complete(key, upload_id, parts)
         finally:
             if not completed:
                 self._client.abort_multipart_upload(Bucket=self._bucket_name, Key=key, UploadId=upload_id)
         if not completed:
-            self._check_there(key, upload.size_bytes)
+            self._check_there(key, size_bytes)
 
-    def _copy_parts(self, upload: UploadedObject, key: str, upload_id: str) -> list[CompletedPartTypeDef]:
+    def _copy_parts(self, upload: UploadedObject, size_bytes: int, key: str, upload_id: str) -> list[CompletedPartTypeDef]:
         def copy(number: int) -> CompletedPartTypeDef:
             first = (number - 1) * self._part_bytes
-            last = min(first + self._part_bytes, upload.size_bytes) - 1
+            last = min(first + self._part_bytes, size_bytes) - 1
             try:
                 answer = self._client.upload_part_copy(
                     Bucket=self._bucket_name,
@@ -124,7 +124,7 @@ class S3Artifacts:
                 raise _translated(error) from error
             return {"PartNumber": number, "ETag": answer["CopyPartResult"]["ETag"]}
 
-        numbers = range(1, -(-upload.size_bytes // self._part_bytes) + 1)
+        numbers = range(1, -(-size_bytes // self._part_bytes) + 1)
         if len(numbers) == 1:
             return [copy(1)]
         with ThreadPoolExecutor(_COPY_THREADS) as pool:

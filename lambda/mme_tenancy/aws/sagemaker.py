@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from botocore.exceptions import ClientError, HTTPClientError, IncompleteReadError, ReadTimeoutError
 from botocore.exceptions import ConnectionError as BotoConnectionError
 
+from mme_facts.runtime_errors import MODEL_ERROR
 from mme_tenancy.invocation import InvocationRequest, ModelReply
 from mme_tenancy.retries import RuntimeFault
 from mme_tenancy.routes import Route
@@ -19,6 +20,8 @@ __all__ = ["SageMakerRuntime"]
 
 _TIMEOUTS_SECONDS = (1, 2, 3, 5, 8, 12, 16, 20, 24, 26, 40, 70)
 """botocore knows no timeout per call, so there is one client for each of these; 70 s covers the 60 s that a container may take."""
+
+_LOGGED_CHARACTERS = 300
 
 
 class SageMakerRuntime:
@@ -62,5 +65,8 @@ class SageMakerRuntime:
 
 def _fault(error: ClientError) -> RuntimeFault:
     response: Any = error.response
-    status = response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
-    return RuntimeFault(response.get("Error", {}).get("Code", ""), status, response.get("OriginalStatusCode"))
+    told = response.get("Error", {})
+    code = told.get("Code", "")
+    # The message of a ModelError quotes the container, which may quote the payload.
+    message = "" if code == MODEL_ERROR else str(told.get("Message", ""))[:_LOGGED_CHARACTERS]
+    return RuntimeFault(code, response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0), response.get("OriginalStatusCode"), message)

@@ -75,9 +75,7 @@ class Admissions:
 
 
 def _upload(uploaded: Event) -> UploadedObject:
-    return UploadedObject(
-        ArtifactName.parse_incoming(str(uploaded.get("key", ""))), str(uploaded["etag"]).strip('"'), int(uploaded["size"])
-    )
+    return UploadedObject(ArtifactName.parse_incoming(str(uploaded.get("key", ""))), str(uploaded["etag"]).strip('"'))
 
 
 def _ignored(key: object, why: str) -> dict[str, Any]:
