@@ -287,15 +287,15 @@ class LocalCloud:
             if self._process.poll() is not None:
                 self._fail(f"it ended with status {self._process.returncode}")
             try:
-                self._ask_health()
+                self._ask_health(max(0.01, min(1.0, deadline - time.monotonic())))
             except (urllib.error.URLError, OSError):
                 time.sleep(0.02)
             else:
                 return
         self._fail(f"it did not answer within {self._settings.start_seconds:g} s")
 
-    def _ask_health(self) -> None:
-        with urllib.request.urlopen(f"{self.endpoint_url}/_ministack/health", timeout=1) as answer:  # noqa: S310 - our own http URL
+    def _ask_health(self, timeout_seconds: float) -> None:
+        with urllib.request.urlopen(f"{self.endpoint_url}/_ministack/health", timeout=timeout_seconds) as answer:  # noqa: S310 - our own http URL
             answer.read()
 
     def _fail(self, what: str) -> None:

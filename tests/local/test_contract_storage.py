@@ -11,6 +11,9 @@ import pytest
 from botocore.exceptions import ClientError
 
 BODY = b"an artifact"
+KEY = {"PK": {"S": "TENANT#acme"}, "SK": {"S": "MODEL#iris"}}
+STALE = {"ConditionExpression": "rev = :read", "ExpressionAttributeValues": {":read": {"N": "1"}}}
+FRESH = {"ConditionExpression": "rev = :read", "ExpressionAttributeValues": {":read": {"N": "2"}}}
 
 
 def refused(call, code, status=None):
@@ -156,8 +159,6 @@ def test_a_policy_that_demands_tls_is_met_on_loopback_and_one_that_forbids_it_re
 
 
 class TestConditionalWrites:
-    KEY = {"PK": {"S": "TENANT#acme"}, "SK": {"S": "MODEL#iris"}}
-
     @pytest.fixture
     def table(self, bench):
         dynamodb = bench.client("dynamodb")
@@ -175,35 +176,32 @@ class TestConditionalWrites:
                 }
             ],
         )
-        dynamodb.put_item(TableName="registry", Item={**self.KEY, "rev": {"N": "2"}})
+        dynamodb.put_item(TableName="registry", Item={**KEY, "rev": {"N": "2"}})
         return dynamodb
 
-    STALE = {"ConditionExpression": "rev = :read", "ExpressionAttributeValues": {":read": {"N": "1"}}}
-    FRESH = {"ConditionExpression": "rev = :read", "ExpressionAttributeValues": {":read": {"N": "2"}}}
-
     def test_a_stale_put_is_refused(self, table):
-        item = {**self.KEY, "rev": {"N": "3"}}
-        refused(lambda: table.put_item(TableName="registry", Item=item, **self.STALE), "ConditionalCheckFailedException")
+        item = {**KEY, "rev": {"N": "3"}}
+        refused(lambda: table.put_item(TableName="registry", Item=item, **STALE), "ConditionalCheckFailedException")
         refused(
             lambda: table.put_item(TableName="registry", Item=item, ConditionExpression="attribute_not_exists(PK)"),
             "ConditionalCheckFailedException",
         )
-        table.put_item(TableName="registry", Item=item, **self.FRESH)
+        table.put_item(TableName="registry", Item=item, **FRESH)
 
     def test_a_stale_update_or_delete_is_refused(self, table):
-        stale = {**self.STALE, "ExpressionAttributeValues": {":read": {"N": "1"}, ":next": {"N": "3"}}}
-        given = {"TableName": "registry", "Key": self.KEY}
+        stale = {**STALE, "ExpressionAttributeValues": {":read": {"N": "1"}, ":next": {"N": "3"}}}
+        given = {"TableName": "registry", "Key": KEY}
         refused(lambda: table.update_item(**given, UpdateExpression="SET rev = :next", **stale), "ConditionalCheckFailedException")
-        refused(lambda: table.delete_item(**given, **self.STALE), "ConditionalCheckFailedException")
+        refused(lambda: table.delete_item(**given, **STALE), "ConditionalCheckFailedException")
         assert table.get_item(**given)["Item"]["rev"] == {"N": "2"}
 
     @pytest.mark.parametrize("kind", ["Put", "Update", "Delete", "ConditionCheck"])
     def test_one_stale_condition_cancels_a_transaction(self, table, kind):
-        stale = {"TableName": "registry", **self.STALE}
+        stale = {"TableName": "registry", **STALE}
         if kind == "Put":
-            stale["Item"] = {**self.KEY, "rev": {"N": "3"}}
+            stale["Item"] = {**KEY, "rev": {"N": "3"}}
         else:
-            stale["Key"] = self.KEY
+            stale["Key"] = KEY
         if kind == "Update":
             stale |= {"UpdateExpression": "SET x = :x", "ExpressionAttributeValues": {":read": {"N": "1"}, ":x": {"N": "1"}}}
         other = {"PK": {"S": "TENANT#acme"}, "SK": {"S": "TENANT"}}
@@ -227,19 +225,20 @@ class TestConditionalWrites:
     def test_a_transaction_is_authorized_by_its_single_actions(self, bench, table):
         arn = table.describe_table(TableName="registry")["Table"]["TableArn"]
         writer = bench.user({"Effect": "Allow", "Action": "dynamodb:PutItem", "Resource": arn})
-        put = {"Put": {"TableName": "registry", "Item": {**self.KEY, "SK": {"S": "TENANT"}}}}
-        check = {"ConditionCheck": {"TableName": "registry", "Key": self.KEY, **self.FRESH}}
+        put = {"Put": {"TableName": "registry", "Item": {**KEY, "SK": {"S": "TENANT"}}}}
+        check = {"ConditionCheck": {"TableName": "registry", "Key": KEY, **FRESH}}
         client = bench.client("dynamodb", writer)
         client.transact_write_items(TransactItems=[put])
         refused(lambda: client.transact_write_items(TransactItems=[put, check]), "AccessDeniedException")
-        refused(lambda: client.get_item(TableName="registry", Key=self.KEY), "AccessDeniedException")
+        refused(lambda: client.get_item(TableName="registry", Key=KEY), "AccessDeniedException")
 
 
 class TestObjectEvents:
     RECORDS = """
         import boto3, json, os
         def handler(event, context):
-            boto3.client("s3").put_object(Bucket=os.environ["RESULTS"], Key="seen/" + event["detail"]["object"]["key"], Body=json.dumps(event))
+            key = "seen/" + event["detail"]["object"]["key"]
+            boto3.client("s3").put_object(Bucket=os.environ["RESULTS"], Key=key, Body=json.dumps(event))
     """
 
     def rule(self, bench, bucket, *, permitted=True):

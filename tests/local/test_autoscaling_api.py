@@ -1,0 +1,147 @@
+"""Application Auto Scaling over HTTP. It knows no endpoint here, so targets are tested on the model in process."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import botocore.session
+import pytest
+from botocore.exceptions import ClientError
+from botocore.validate import ParamValidator
+
+from mme_local.autoscaling.models import AutoScaling
+from mme_local.autoscaling.responses import AutoScalingApi
+from mme_local.wire import AwsError
+
+KEY = {
+    "ServiceNamespace": "sagemaker",
+    "ResourceId": "endpoint/shared/variant/AllTraffic",
+    "ScalableDimension": "sagemaker:variant:DesiredInstanceCount",
+}
+TRACKING = {
+    "TargetValue": 70.0,
+    "PredefinedMetricSpecification": {"PredefinedMetricType": "SageMakerVariantInvocationsPerInstance"},
+    "ScaleInCooldown": 600,
+    "ScaleOutCooldown": 300,
+}
+
+
+@pytest.fixture
+def autoscaling():
+    return AutoScaling(
+        region="us-east-1",
+        account="000000000000",
+        variant_exists=lambda endpoint, variant: (endpoint, variant) == ("shared", "AllTraffic"),
+        now=lambda: datetime.now(UTC),
+    )
+
+
+def policy(**values):
+    return {**KEY, "PolicyName": "p", "PolicyType": "TargetTrackingScaling", "TargetTrackingScalingPolicyConfiguration": TRACKING, **values}
+
+
+class TestTargets:
+    def test_a_target_is_registered_and_changed(self, autoscaling):
+        first = autoscaling.register({**KEY, "MinCapacity": 2, "MaxCapacity": 4})
+        second = autoscaling.register({**KEY, "MaxCapacity": 8})
+        assert (second.arn, second.min_capacity, second.max_capacity) == (first.arn, 2, 8)
+
+    @pytest.mark.parametrize(
+        ("change", "text"),
+        [
+            ({"MinCapacity": 5, "MaxCapacity": 4}, "Maximum capacity cannot be less than minimum capacity"),
+            ({"MinCapacity": 0, "MaxCapacity": 4}, "at least 1 instance"),
+            ({"MinCapacity": 1}, "MinCapacity and MaxCapacity are required"),
+            ({"MinCapacity": 1, "MaxCapacity": 2, "ResourceId": "endpoint/other/variant/AllTraffic"}, "no such variant"),
+            ({"MinCapacity": 1, "MaxCapacity": 2, "ResourceId": "endpoint/shared"}, "must be endpoint/NAME/variant/NAME"),
+            ({"MinCapacity": 1, "MaxCapacity": 2, "ServiceNamespace": "ecs"}, "namespace ecs is not supported"),
+            ({"MinCapacity": 1, "MaxCapacity": 2, "ScalableDimension": "ecs:service:DesiredCount"}, "dimension ecs:service"),
+        ],
+    )
+    def test_bad_targets_are_refused(self, autoscaling, change, text):
+        with pytest.raises(AwsError, match=text):
+            autoscaling.register({**KEY, **change})
+
+    def test_deregistering_takes_the_policies_along(self, autoscaling):
+        autoscaling.register({**KEY, "MinCapacity": 1, "MaxCapacity": 2})
+        autoscaling.put_policy(policy())
+        autoscaling.deregister(KEY)
+        assert (autoscaling.targets, autoscaling.policies) == ({}, {})
+        with pytest.raises(AwsError) as caught:
+            autoscaling.deregister(KEY)
+        assert caught.value.code == "ObjectNotFoundException"
+
+
+class TestPolicies:
+    def test_a_policy_needs_its_target(self, autoscaling):
+        with pytest.raises(AwsError, match="No scalable target found") as caught:
+            autoscaling.put_policy(policy())
+        assert caught.value.code == "ObjectNotFoundException"
+
+    @pytest.mark.parametrize(
+        ("configuration", "text"),
+        [
+            ({**TRACKING, "TargetValue": 0.0}, "must be greater than 0"),
+            ({"TargetValue": 1.0}, "Exactly one of"),
+            (
+                {**TRACKING, "PredefinedMetricSpecification": {"PredefinedMetricType": "ECSServiceAverageCPUUtilization"}},
+                "does not fit sagemaker:variant:DesiredInstanceCount",
+            ),
+        ],
+    )
+    def test_bad_tracking_is_refused(self, autoscaling, configuration, text):
+        autoscaling.register({**KEY, "MinCapacity": 1, "MaxCapacity": 2})
+        with pytest.raises(AwsError, match=text):
+            autoscaling.put_policy(policy(TargetTrackingScalingPolicyConfiguration=configuration))
+
+    @pytest.mark.parametrize(
+        ("change", "text"),
+        [
+            ({"PolicyType": "PredictiveScaling"}, "PredictiveScaling is not supported"),
+            ({"PolicyType": "StepScaling"}, "requires StepScalingPolicyConfiguration and no other"),
+        ],
+    )
+    def test_a_policy_of_another_kind_than_its_configuration_is_refused(self, autoscaling, change, text):
+        autoscaling.register({**KEY, "MinCapacity": 1, "MaxCapacity": 2})
+        with pytest.raises(AwsError, match=text):
+            autoscaling.put_policy(policy(**change))
+
+    def test_putting_it_again_keeps_its_arn(self, autoscaling):
+        autoscaling.register({**KEY, "MinCapacity": 1, "MaxCapacity": 2})
+        first = autoscaling.put_policy(policy())
+        second = autoscaling.put_policy(policy(TargetTrackingScalingPolicyConfiguration={**TRACKING, "TargetValue": 90.0}))
+        assert second.arn == first.arn
+        assert second.request["TargetTrackingScalingPolicyConfiguration"]["TargetValue"] == 90.0
+
+
+def test_answers_have_the_shapes_of_the_service(autoscaling, monkeypatch):
+    monkeypatch.setattr("mme_local.autoscaling.responses.authorize", lambda *given: None)
+    api, service = AutoScalingApi(autoscaling), botocore.session.Session().get_service_model("application-autoscaling")
+    for operation, parameters in (
+        ("RegisterScalableTarget", {**KEY, "MinCapacity": 1, "MaxCapacity": 2}),
+        ("PutScalingPolicy", policy()),
+        ("DescribeScalableTargets", {"ServiceNamespace": "sagemaker"}),
+        ("DescribeScalingPolicies", {"ServiceNamespace": "sagemaker", "ResourceId": KEY["ResourceId"]}),
+        ("DeleteScalingPolicy", {**KEY, "PolicyName": "p"}),
+        ("DeregisterScalableTarget", KEY),
+    ):
+        answer = api.serve(None, operation, parameters)
+        report = ParamValidator().validate(answer, service.operation_model(operation).output_shape)
+        assert not report.has_errors(), report.generate_report()
+
+
+class TestOverHttp:
+    def test_errors_are_the_modelled_ones(self, bench):
+        client = bench.client("application-autoscaling")
+        with pytest.raises(client.exceptions.ObjectNotFoundException, match="No scalable target found"):
+            client.deregister_scalable_target(**KEY)
+        with pytest.raises(client.exceptions.ValidationException, match="no such variant"):
+            client.register_scalable_target(**KEY, MinCapacity=1, MaxCapacity=2)
+        with pytest.raises(client.exceptions.ValidationException, match="enum value set"):
+            client.describe_scalable_targets(ServiceNamespace="sage")
+        assert client.describe_scalable_targets(ServiceNamespace="sagemaker")["ScalableTargets"] == []
+
+    def test_a_caller_without_permission_is_refused(self, bench):
+        client = bench.client("application-autoscaling", bench.user())
+        with pytest.raises(ClientError, match="not authorized to perform: application-autoscaling:DescribeScalableTargets"):
+            client.describe_scalable_targets(ServiceNamespace="sagemaker")

@@ -1,0 +1,227 @@
+"""Starting and stopping a cloud: nothing stays behind, whatever happens."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import textwrap
+import time
+import zipfile
+from pathlib import Path
+
+import psutil
+import pytest
+
+from mme_local import CloudStartError, LocalCloud, LocalSettings
+
+
+def wait_until(condition, seconds=20):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen"
+        time.sleep(0.02)
+
+
+def port_of(cloud):
+    return int(cloud.endpoint_url.rsplit(":", 1)[1])
+
+
+def is_open(port):
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def start_a_function(cloud):
+    """Leave a warm Lambda worker behind, a process of the gateway's."""
+    role = cloud.client("iam").create_role(
+        RoleName="r",
+        AssumeRolePolicyDocument=json.dumps(
+            {
+                "Version": "2012-10-17",
+                "Statement": [{"Effect": "Allow", "Principal": {"Service": "lambda.amazonaws.com"}, "Action": "sts:AssumeRole"}],
+            }
+        ),
+    )["Role"]["Arn"]
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as archive:
+        archive.writestr("index.py", "def handler(event, context):\n    print('here')\n    return 1\n")
+    functions = cloud.client("lambda")
+    functions.create_function(
+        FunctionName="f", Runtime="python3.13", Role=role, Handler="index.handler", Code={"ZipFile": packed.getvalue()}
+    )
+    functions.get_waiter("function_active_v2").wait(FunctionName="f", WaiterConfig={"Delay": 0.1, "MaxAttempts": 100})
+    assert functions.invoke(FunctionName="f")["Payload"].read() == b"1"
+
+
+def processes_of(directory: Path):
+    """Processes whose working folder or arguments lie in a cloud's folder."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if str(directory) in process.cwd() or any(str(directory) in part for part in process.cmdline()):
+                found.append(process)
+        except (psutil.NoSuchProcess, psutil.AccessDenied, psutil.ZombieProcess):
+            continue
+    return found
+
+
+def test_five_starts_and_stops_leave_no_process_no_folder_and_no_port(tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    before = {child.pid for child in psutil.Process().children(recursive=True)}
+    ports = []
+    for _ in range(5):
+        with LocalCloud() as cloud:
+            ports.append(port_of(cloud))
+            start_a_function(cloud)
+            assert is_open(ports[-1])
+            assert len(processes_of(tmp_path)) >= 2, "a gateway and a worker"
+    assert processes_of(tmp_path) == []
+    assert list(tmp_path.iterdir()) == []
+    assert not any(is_open(port) for port in ports)
+    assert {child.pid for child in psutil.Process().children(recursive=True)} == before
+
+
+def test_a_given_folder_keeps_the_log_and_nothing_of_the_run(tmp_path):
+    with LocalCloud(directory=tmp_path / "cloud") as cloud:
+        start_a_function(cloud)
+    assert {path.name for path in (tmp_path / "cloud").iterdir()} <= {"gateway.log", "lock", "cdk"}
+
+
+def test_killing_the_parent_leaves_nothing(tmp_path):
+    program = """
+        import sys, tempfile, time
+        tempfile.tempdir = sys.argv[1]
+        sys.path.insert(0, sys.argv[2])
+        from mme_local import LocalCloud
+        from test_cloud import start_a_function
+        cloud = LocalCloud()
+        cloud.start()
+        start_a_function(cloud)
+        print(cloud.endpoint_url, flush=True)
+        time.sleep(600)
+    """
+    parent = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(program), str(tmp_path), str(Path(__file__).parent)], stdout=subprocess.PIPE, text=True
+    )
+    assert parent.stdout is not None
+    with parent.stdout:
+        port = int(parent.stdout.readline().rsplit(":", 1)[1])
+        assert len(processes_of(tmp_path)) >= 2
+        parent.send_signal(signal.SIGKILL)
+        parent.wait(10)
+    wait_until(lambda: not processes_of(tmp_path))
+    wait_until(lambda: not list(tmp_path.iterdir()))
+    assert not is_open(port)
+
+
+def test_a_killed_gateway_leaves_nothing_after_the_stop(tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    with LocalCloud() as cloud:
+        start_a_function(cloud)
+        (gateway,) = [process for process in processes_of(tmp_path) if "mme_local.gateway" in process.cmdline()]
+        gateway.kill()
+        wait_until(lambda: not cloud.running)
+    assert processes_of(tmp_path) == []
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_gateway_that_hangs_is_killed(tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    with LocalCloud(settings=LocalSettings(stop_seconds=0.5)) as cloud:
+        start_a_function(cloud)
+        for process in processes_of(tmp_path):
+            process.suspend()
+    assert processes_of(tmp_path) == []
+    assert list(tmp_path.iterdir()) == []
+
+
+class TestFailures:
+    def test_a_port_in_use_is_named(self):
+        with socket.socket() as other:
+            other.bind(("127.0.0.1", 0))
+            other.listen()
+            port = other.getsockname()[1]
+            with pytest.raises(CloudStartError, match=f"Port {port} of 127.0.0.1 cannot be used"):
+                LocalCloud(port=port).start()
+
+    def test_a_folder_in_use_is_named_and_its_cloud_goes_on(self, tmp_path):
+        with LocalCloud(directory=tmp_path) as first:
+            with pytest.raises(CloudStartError, match="belongs to a local cloud that is running"):
+                LocalCloud(directory=tmp_path).start()
+            assert first.status() == {"endpoints": []}
+
+    def test_a_gateway_that_ends_at_once_shows_the_end_of_its_log(self, tmp_path, monkeypatch):
+        monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+        (tmp_path / "sick").mkdir()
+        (tmp_path / "sick" / "hypercorn.py").write_text("raise ImportError('made to fail')")
+        environment = LocalCloud._gateway_environment
+        monkeypatch.setattr(
+            LocalCloud, "_gateway_environment", lambda self, port: {**environment(self, port), "PYTHONPATH": str(tmp_path / "sick")}
+        )
+        with pytest.raises(CloudStartError, match=r"(?s)did not start: it ended with status 1.*made to fail"):
+            LocalCloud().start()
+        assert [path.name for path in tmp_path.iterdir()] == ["sick"]
+
+    def test_a_gateway_that_does_not_answer_in_time_is_stopped(self, tmp_path, monkeypatch):
+        monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+        with pytest.raises(CloudStartError, match=r"did not answer within 0\.001 s"):
+            LocalCloud(settings=LocalSettings(start_seconds=0.001)).start()
+        assert list(tmp_path.iterdir()) == []
+
+    @pytest.mark.parametrize("values", [{"instance_limit": 0}, {"start_seconds": 0}, {"stop_seconds": -1}])
+    def test_bad_settings_are_refused(self, values):
+        with pytest.raises(ValueError, match=next(iter(values))):
+            LocalSettings(**values)
+
+
+class TestUse:
+    def test_it_listens_on_loopback_only(self, local_cloud):
+        gateway = psutil.Process(local_cloud._process.pid)
+        addresses = {item.laddr.ip for item in gateway.net_connections("inet") if item.status == psutil.CONN_LISTEN}
+        assert addresses == {"127.0.0.1"}
+
+    def test_a_reset_forgets_everything_but_the_administrator(self, local_cloud):
+        local_cloud.client("s3").create_bucket(Bucket="to-be-forgotten")
+        start_a_function(local_cloud)
+        local_cloud.reset()
+        assert local_cloud.client("s3").list_buckets()["Buckets"] == []
+        assert local_cloud.client("lambda").list_functions()["Functions"] == []
+        identity = local_cloud.client("sts").get_caller_identity()
+        assert identity["Arn"] == "arn:aws:iam::000000000000:user/mme-admin"
+        assert not list((local_cloud.directory / "run" / "tmp").glob("ministack-lambda-*"))
+
+    def test_its_environment_is_enough_for_an_sdk(self, local_cloud):
+        program = "import boto3; print(boto3.client('sts').get_caller_identity()['Arn'])"
+        environment = {"HOME": os.devnull, **local_cloud.environment()}
+        ran = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
+        assert ran.stdout.strip().endswith(":user/mme-admin")
+
+    def test_its_environment_has_the_toolchain_first(self, local_cloud):
+        environment = {"HOME": os.devnull, **local_cloud.environment()}
+        for command, expected in (("node --version", "v24."), ("cdk --version", "2.1146")):
+            ran = subprocess.run(["/bin/sh", "-c", command], env=environment, capture_output=True, text=True, check=True)
+            assert ran.stdout.startswith(expected)
+
+    def test_the_urls_of_apis_are_translated(self, local_cloud):
+        url = local_cloud.local_url("https://abc.execute-api.us-east-1.amazonaws.com/v1/tenants")
+        assert url == f"{local_cloud.endpoint_url}/_aws/execute-api/abc/v1/tenants"
+        with pytest.raises(ValueError, match="is not the URL of an API Gateway stage"):
+            local_cloud.local_url("https://example.com/v1")
+
+    def test_web_pages_cannot_reset_it(self, local_cloud):
+        import httpx
+
+        for path in ("/_mme/reset", "/_ministack/reset"):
+            assert httpx.post(local_cloud.endpoint_url + path, headers={"Origin": "http://evil.example"}).status_code == 403
+        assert httpx.get(local_cloud.endpoint_url + "/_mme/none").status_code == 404
+
+    def test_secrets_do_not_show(self, local_cloud):
+        assert local_cloud.admin.secret_access_key not in repr(local_cloud.admin)
+        assert local_cloud.admin.secret_access_key not in json.dumps(local_cloud.status())
+        arguments = psutil.Process(local_cloud._process.pid).cmdline()
+        assert local_cloud.admin.secret_access_key not in " ".join(arguments)
