@@ -49,16 +49,17 @@ class Throttle:
         burst: requests above it that are let through at once. Default 500.
 
     Raises:
-        ThrottleError: a number is below 1, or above the account's default quota (Amazon API Gateway quotas: 10,000 and 5,000).
+        ThrottleError: a number is below 1: the API would answer nobody. Above the account's quota (10,000 and 5,000 by default, Amazon API
+            Gateway quotas) the quota holds.
     """
 
     rate_per_second: int = 1000
     burst: int = 500
 
     def __post_init__(self) -> None:
-        for name, value, greatest in (("rate_per_second", self.rate_per_second, 10_000), ("burst", self.burst, 5_000)):
-            if not 1 <= value <= greatest:
-                raise ThrottleError(f"{name} is out of range", value=value, allowed=f"1 to {greatest:,}", fix="Change it")
+        for name, value in (("rate_per_second", self.rate_per_second), ("burst", self.burst)):
+            if value < 1:
+                raise ThrottleError(f"With this {name} the API would answer nobody", value=value, allowed="1 or more", fix="Raise it")
 
 
 class TenantApi(Construct):

@@ -79,6 +79,6 @@ class TenancyStack(cdk.Stack):
                 "AwsSolutions-APIG3": NO_FIREWALL,
                 "NIST.800.53.R5-APIGWAssociatedWithWAF": NO_FIREWALL,
                 "NIST.800.53.R5-CloudWatchLogGroupEncrypted": "Encrypted with a key of AWS; logs hold ids and timings, no payloads.",
-                "NIST.800.53.R5-LambdaInsideVPC": "The functions call AWS APIs only; the private variant puts them into a VPC.",
+                "NIST.800.53.R5-LambdaInsideVPC": "The functions call AWS APIs with their roles; nothing they need is in a VPC.",
             },
         )

@@ -98,6 +98,14 @@ def test_a_tenant_reaches_nothing_else(access, tenant, method, path):
     assert not _allowed(_policy(access, "Access"), tenant, method, path)
 
 
+def test_with_a_wildcard_for_the_method_another_tenants_model_would_be_reached():
+    """Why the policy spells the methods out."""
+    statement = {"Effect": "Allow", "Action": "execute-api:Invoke"}
+    resource = "arn:aws:execute-api:eu-central-1:111122223333:abcde12345/v1/*/tenants/${aws:PrincipalTag/tenant}/*"
+    reached = ("versions", "GET", "/tenants/globex/models/tenants/versions/v1-0123456789ab")
+    assert _allowed([statement | {"Resource": resource}], *reached)
+
+
 def test_the_role_grants_calls_of_the_api_only(access):
     assert {json.dumps(statement["Action"]) for statement in _policy(access, "Access")} == {'"execute-api:Invoke"'}
 

@@ -210,9 +210,9 @@ def test_rejects_settings_beyond_lambdas_limits(settings, text):
     assert text in str(caught.value)
 
 
-@pytest.mark.parametrize("throttle", [{"rate_per_second": 0}, {"burst": 0}, {"rate_per_second": 10_001}, {"burst": 5_001}])
-def test_rejects_a_throttle_out_of_range(throttle):
-    with pytest.raises(ThrottleError, match="is out of range"):
+@pytest.mark.parametrize("throttle", [{"rate_per_second": 0}, {"burst": 0}])
+def test_rejects_a_throttle_that_lets_nobody_through(throttle):
+    with pytest.raises(ThrottleError, match="the API would answer nobody: got 0"):
         Throttle(**throttle)
 
 
