@@ -11,7 +11,8 @@ from typing import Any, TypeVar
 
 from mme_local.loop import LoopBridge
 from mme_local.patches import physical_name
-from mme_local.sagemaker.models import Endpoint, EndpointConfig, Model, SageMaker
+from mme_local.sagemaker.models import SageMaker
+from mme_local.sagemaker.resources import Endpoint, EndpointConfig, Model
 from mme_local.sagemaker.responses import OPERATIONS
 from mme_local.wire import service_model
 

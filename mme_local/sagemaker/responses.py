@@ -7,7 +7,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from mme_local.emulator import Request, authorize
-from mme_local.sagemaker.models import Endpoint, EndpointConfig, Model, ResourceKind, SageMaker
+from mme_local.sagemaker.models import SageMaker
+from mme_local.sagemaker.resources import Endpoint, EndpointConfig, Model, ResourceKind
 from mme_local.wire import ValidationError, service_model
 
 __all__ = ["OPERATIONS", "ControlPlane"]

@@ -8,7 +8,8 @@ import re
 from mme_facts.limits import INVOKE_BODY_BYTES, TARGET_MODEL_CHARACTERS
 from mme_local.dataplane.interface import InvokeReply, InvokeRequest
 from mme_local.emulator import Request, authorize
-from mme_local.sagemaker.models import Endpoint, SageMaker
+from mme_local.sagemaker.models import SageMaker
+from mme_local.sagemaker.resources import Endpoint
 from mme_local.wire import AwsError, Reply
 
 __all__ = ["COLD_HEADER", "INSTANCE_HEADER", "Runtime"]

@@ -6,6 +6,8 @@ import json
 
 import pytest
 
+from mme_facts.limits import LAMBDA_EVENT_BYTES, api_binary_body_bytes
+
 ECHO = """
     import base64, json
     def handler(event, context):
@@ -95,6 +97,39 @@ class TestBinaryBodies:
     def test_every_body_arrives_in_base64_with_the_binary_type_of_everything(self, bench, api):
         answer = bench.call("POST", f"{api}/text", bench.cloud.admin, body=b"1,2,3", headers={"Content-Type": "text/csv"})
         assert answer.json()["encoded"] is True
+
+
+class TestLimits:
+    ANSWERS = """
+        import json, time
+        def handler(event, context):
+            wish = event["queryStringParameters"] or {}
+            time.sleep(float(wish.get("seconds", 0)))
+            return {"statusCode": 200, "body": "x" * int(wish.get("size", 1))}
+    """
+
+    def test_an_event_beyond_the_limit_of_lambda_is_too_large(self, bench):
+        api = bench.rest_api(bench.function(self.ANSWERS))
+        fits, too_large = api_binary_body_bytes(), LAMBDA_EVENT_BYTES * 3 // 4
+        headers = {"Content-Type": "application/octet-stream"}
+        assert bench.call("POST", f"{api}/a", bench.cloud.admin, body=b"x" * fits, headers=headers).status_code == 200
+        assert bench.call("POST", f"{api}/a", bench.cloud.admin, body=b"x" * too_large, headers=headers).status_code == 413
+
+    def test_an_answer_beyond_the_limit_of_lambda_fails(self, bench):
+        api = bench.rest_api(bench.function(self.ANSWERS))
+        assert bench.call("GET", f"{api}/a?size={LAMBDA_EVENT_BYTES - 1000}", bench.cloud.admin).status_code == 200
+        assert bench.call("GET", f"{api}/a?size={LAMBDA_EVENT_BYTES}", bench.cloud.admin).status_code in (502, 504)
+
+    def test_a_function_that_outlasts_the_integrations_timeout_is_not_waited_for(self, bench):
+        api = bench.rest_api(bench.function(self.ANSWERS))
+        api_id = api.partition("://")[2].partition(".")[0]
+        gateway = bench.client("apigateway")
+        (proxy,) = [item for item in gateway.get_resources(restApiId=api_id)["items"] if item["path"] == "/{proxy+}"]
+        change = [{"op": "replace", "path": "/timeoutInMillis", "value": "300"}]
+        gateway.update_integration(restApiId=api_id, resourceId=proxy["id"], httpMethod="ANY", patchOperations=change)
+        gateway.create_deployment(restApiId=api_id, stageName="v1")
+        assert bench.call("GET", f"{api}/a?seconds=0", bench.cloud.admin).status_code == 200
+        assert bench.call("GET", f"{api}/a?seconds=2", bench.cloud.admin).status_code == 504
 
 
 def test_a_gateway_response_replaces_the_body_of_a_refusal(bench, api):
