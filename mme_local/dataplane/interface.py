@@ -130,8 +130,8 @@ class DataPlaneSettings:
     Attributes:
         instance_memory_bytes: an instance's budget for loaded models.
         instance_disk_bytes: an instance's budget for unpacked artifacts, and the greatest unpacked artifact.
-        model_overhead_bytes: accounted memory of a loaded model on top of its unpacked artifact. Measured: two Python
-            processes of about 50 MB each for an XGBoost model.
+        model_overhead_bytes: accounted memory of a loaded model on top of its unpacked artifact. The default is what the
+            two Python processes of a model take with all that xgboost imports; our handler's take about half.
         load_wait_seconds: how long a request waits for a load before it gets ModelNotReadyException.
         load_attempts: how often a load that ends out of memory (507) is tried in all.
         invoke_timeout_seconds: a container must answer within this time (API reference: InvokeEndpoint).

@@ -14,8 +14,6 @@ import xgboost
 from mme_local.dataplane import ArtifactDenied, ArtifactMissing, DataPlane, DataPlaneSettings, FleetSpec, InvokeRequest
 
 XGBOOST_IMAGE = "683313688378.dkr.ecr.us-east-1.amazonaws.com/sagemaker-xgboost:1.7-1"
-SCRIPTED_IMAGE = "000000000000.dkr.ecr.us-east-1.amazonaws.com/scripted:1"
-MIB = 1024 * 1024
 
 
 class FolderSource:

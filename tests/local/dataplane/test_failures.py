@@ -8,7 +8,7 @@ from collections import Counter
 
 import pytest
 
-from mme_fleet import Fleet, replay
+from mme_fleet import Download, Fleet, Request, replay
 
 MIB = 1024 * 1024
 SCRIPTED = "000000000000.dkr.ecr.us-east-1.amazonaws.com/scripted:1"
@@ -115,6 +115,31 @@ def test_a_caller_that_goes_away_while_it_waits_leaves_nothing_behind(cloud, mod
     cloud.source.gate.set()
     cloud.until(lambda: name in cloud.plane.status()[0]["loads_by_model"])
     assert cloud.call("scripted", name).cold is False
+
+
+def test_a_request_that_waits_on_a_killed_server_is_served_by_another(cloud, model):
+    name = model()
+    cloud.source.gate.clear()
+    cloud.source.reached.clear()
+
+    async def kill_while_downloading():
+        call = asyncio.create_task(cloud.invoke("scripted", name))
+        while not cloud.source.reached.is_set():
+            await asyncio.sleep(0.005)
+        fetched = len(cloud.source.fetched)
+        (step,) = [step for step in cloud.plane.recording("scripted") if isinstance(step.event, Request) and step.event.model == name]
+        victim = next(action.instance for action in step.actions if isinstance(action, Download))
+        pid = next(entry["pid"] for entry in cloud.plane.status()[0]["instances"] if entry["id"] == victim)
+        os.kill(pid, signal.SIGKILL)
+        while len(cloud.source.fetched) == fetched:
+            await asyncio.sleep(0.005)
+        cloud.source.gate.set()
+        return victim, await call
+
+    victim, reply = cloud.run(kill_while_downloading())
+    assert (reply.status, reply.cold) == (200, True)
+    assert reply.instance != victim
+    cloud.until(lambda: all(entry["state"] == "up" for entry in cloud.plane.status()[0]["instances"]))
 
 
 def test_a_killed_server_costs_only_service_unavailable_and_comes_back(cloud, model):
