@@ -70,3 +70,10 @@ def test_a_missing_variable_ends_the_start_inside_lambda_with_its_name():
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environment, timeout=60, check=False)
     assert done.returncode == 1
     assert "SettingError: environment variable MME_TABLE_NAME is missing" in done.stderr
+
+
+@pytest.mark.parametrize(("variables", "level"), [({}, 20), ({"LOG_LEVEL": "ERROR"}, 20), ({"POWERTOOLS_LOG_LEVEL": "DEBUG"}, 10)])
+def test_functions_log_at_info_unless_powertools_is_told_otherwise(variables, level):
+    script = "from mme_tenancy.handlers.onboarding import logger; print(logger.log_level)"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=variables, timeout=60, check=True)
+    assert int(done.stdout) == level

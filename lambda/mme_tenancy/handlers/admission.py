@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import boto3
-from aws_lambda_powertools import Logger
 
 from mme_facts.grammar import ArtifactName, GrammarError
 from mme_tenancy.admission import Admission
@@ -21,6 +20,7 @@ from mme_tenancy.aws.sagemaker import SageMakerRuntime
 from mme_tenancy.clock import Clock, SystemClock
 from mme_tenancy.handlers.http import Event, at_cold_start
 from mme_tenancy.handlers.invocation import LambdaContext
+from mme_tenancy.handlers.log import service_logger
 from mme_tenancy.invocation import Invoker
 from mme_tenancy.settings import AdmissionSettings
 
@@ -29,7 +29,7 @@ __all__ = ["Admissions", "handler"]
 _CONTEXT_MARGIN_SECONDS = 5.0
 """Left for the writes behind the first invocation."""
 
-logger = Logger(service="admission")
+logger = service_logger("admission")
 
 
 @dataclass(frozen=True, slots=True)

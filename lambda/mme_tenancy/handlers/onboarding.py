@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import boto3
-from aws_lambda_powertools import Logger
 from aws_lambda_powertools.event_handler import APIGatewayRestResolver, Response
 
 from mme_facts.grammar import GrammarError, VersionId, check_model_id, check_tenant_id
@@ -33,6 +32,7 @@ from mme_tenancy.errors import (
 )
 from mme_tenancy.handlers.http import Event, at_cold_start, body_of, caller_of, header_of, problem_headers
 from mme_tenancy.handlers.invocation import LambdaContext
+from mme_tenancy.handlers.log import service_logger
 from mme_tenancy.idempotency import IdempotencyKey, IdempotencyStore, StoredAnswer, idempotent
 from mme_tenancy.registration import UPLOAD_SECONDS, Registrar, parse_object, parse_registration
 from mme_tenancy.registry import Change, Registry
@@ -46,7 +46,7 @@ _METHODS = ("DELETE", "GET", "HEAD", "PATCH", "POST", "PUT")
 _PAGE_ITEMS, _MAX_PAGE_ITEMS = 50, 200
 _VERSIONS_ROUTE = "/tenants/{tenant}/models/{model}/versions"
 
-logger = Logger(service="onboarding")
+logger = service_logger("onboarding")
 
 
 class Onboarding:
