@@ -186,7 +186,11 @@ def _print_demo(report: DemoReport) -> None:
     from mme_cli.tables import demo_table
 
     stdout.print(demo_table(report))
-    stdout.print(f"{report.requests} requests, hit ratio {report.hit_ratio:.3f}, {report.evictions} evictions")
+    stdout.print(
+        f"{report.requests} requests, hit ratio {report.hit_ratio:.3f}, {report.evictions} evictions; "
+        f"greatest difference from a model's own prediction {max(row.difference for row in report.rows):.1e}",
+        soft_wrap=True,
+    )
 
 
 def run() -> None:

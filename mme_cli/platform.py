@@ -10,7 +10,7 @@ from urllib.request import urlopen
 
 from mme_cli.errors import CommandError
 from mme_cli.local_state import Keys, LocalState
-from mme_cli.principals import platform_admin, sts_client, tenant_session
+from mme_cli.principals import platform_admin, tenant_session
 from mme_cli.signed_http import SignedClient
 
 if TYPE_CHECKING:
@@ -48,6 +48,15 @@ class LocalPlatform:
         """Calls the API as a tenant."""
         return self._client(self.tenant_keys(tenant))
 
+    def client(self, service: str, keys: Keys | None = None) -> Any:
+        """A boto3 client of any service; as the cloud's admin user unless other credentials are given."""
+        import boto3
+
+        keys = keys or self.state.admin
+        session = boto3.Session(keys.access_key_id, keys.secret_access_key, keys.session_token, region_name=self.state.region)
+        client: Any = session.client
+        return client(service, endpoint_url=self.state.endpoint_url)
+
     def loads(self) -> int:
         """How many model loads the endpoints have done so far."""
         return sum(sum(endpoint["loads_by_model"].values()) for endpoint in local_status(self.state)["endpoints"])
@@ -56,7 +65,8 @@ class LocalPlatform:
         return SignedClient(self.state.output("ApiUrl"), keys, self.state.region)
 
     def _sts(self, keys: Keys) -> STSClient:
-        return sts_client(keys, self.state.region, self.state.endpoint_url)
+        client: STSClient = self.client("sts", keys)
+        return client
 
 
 def local_status(state: LocalState) -> dict[str, Any]:

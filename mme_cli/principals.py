@@ -13,24 +13,10 @@ from mme_facts.grammar import GrammarError, check_tenant_id
 if TYPE_CHECKING:
     from mypy_boto3_sts import STSClient
 
-__all__ = ["platform_admin", "sts_client", "tenant_session"]
+__all__ = ["platform_admin", "tenant_session"]
 
 _SESSION_SECONDS = 3600
 """Role chaining limits a session to an hour (IAM User Guide: Roles terms and concepts)."""
-
-
-def sts_client(keys: Keys, region: str, endpoint_url: str | None = None) -> STSClient:
-    """An STS client of one principal."""
-    import boto3
-
-    return boto3.client(
-        "sts",
-        region_name=region,
-        endpoint_url=endpoint_url,
-        aws_access_key_id=keys.access_key_id,
-        aws_secret_access_key=keys.secret_access_key,
-        aws_session_token=keys.session_token,
-    )
 
 
 def platform_admin(sts: STSClient, role_arn: str) -> Keys:

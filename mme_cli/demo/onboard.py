@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import json
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -52,7 +53,7 @@ def onboard(
     versions = f"/tenants/{tenant}/models/{model}/versions"
     digest = hashlib.sha256(artifact).hexdigest()
     registered = client.expect(
-        (201,),
+        (200, 201),
         "POST",
         versions,
         {
@@ -61,7 +62,7 @@ def onboard(
             "framework": "xgboost",
             "sample": {"content_type": "text/csv", "body": base64.b64encode(sample.encode()).decode(), "encoding": "base64"},
         },
-        {"idempotency-key": f"demo-{digest}"},
+        {"idempotency-key": f"{model}-{digest[:32]}"},
     ).json()
     upload = registered["upload"]
     assert isinstance(upload, dict)
@@ -87,9 +88,10 @@ def predict(client: SignedClient, tenant: str, model: str, rows: list[str]) -> t
     """Invoke a model through the API; returns its predictions, the answer, and the seconds it took; raises `CommandError`."""
     path = f"/tenants/{tenant}/models/{model}/invocations"
     started = time.monotonic()
-    answer = client.call("POST", path, "\n".join(rows).encode(), {"content-type": "text/csv", "accept": "text/csv"})
+    answer = client.call("POST", path, "\n".join(rows).encode(), {"content-type": "text/csv", "accept": "application/json"})
     seconds = time.monotonic() - started
     if answer.status != 200:
         raise CommandError(f"POST {path} answered {answer.status}: {answer.body.decode('utf-8', 'replace')[:300]}")
-    lines = answer.body.decode().split()
-    return [[float(value) for value in line.split(",")] for line in lines], answer, seconds
+    # A list with one number, or one list of numbers, a row: the answer of SageMaker's XGBoost image.
+    predictions = json.loads(answer.body)
+    return [row if isinstance(row, list) else [row] for row in predictions], answer, seconds

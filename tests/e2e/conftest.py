@@ -9,7 +9,7 @@ from mme_cli.cdk import deploy
 from mme_cli.cloud import running_cloud
 from mme_cli.demo import models
 from mme_cli.platform import LocalPlatform
-from tests.e2e.support import PROJECT
+from tests.e2e.support import PROJECT, onboard_model
 
 
 @pytest.fixture(scope="session")
@@ -42,3 +42,28 @@ def platform(marked_project, tmp_path_factory):
     """The deployed platform. Its Lambda code is the marked copy; everything else is the reference app as it is."""
     with running_cloud(models_per_instance=2) as state:
         yield LocalPlatform(deploy(state, marked_project, print, "--output", str(tmp_path_factory.mktemp("cdk.out"))))
+
+
+@pytest.fixture(scope="session")
+def served(platform, demo_models):
+    """The demo's models, all onboarded over HTTP: ``(tenant, model) -> (DemoModel, version)``."""
+    folder, prepared = demo_models
+    admin = platform.admin_client()
+    clients = {}
+    for tenant in sorted({model.tenant for model in prepared}):
+        admin.expect((200, 201), "PUT", f"/tenants/{tenant}", {})
+        clients[tenant] = platform.tenant_client(tenant)
+    return {
+        (model.tenant, model.model): (
+            model,
+            onboard_model(clients[model.tenant], model.tenant, model.model, (folder / model.artifact).read_bytes(), model.rows[0]),
+        )
+        for model in prepared
+    }
+
+
+def pytest_collection_modifyitems(items):
+    """All tests of this folder share one worker, and so one deployed platform."""
+    for item in items:
+        if Path(item.path).parent == Path(__file__).parent:
+            item.add_marker(pytest.mark.xdist_group("platform"))

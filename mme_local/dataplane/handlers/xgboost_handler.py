@@ -1,12 +1,12 @@
 """Serves artifacts as SageMaker's XGBoost image does, inside a multi-model-server worker.
 
-Modelled on the behaviour of aws/sagemaker-xgboost-container: ``xgboost-model`` at the root of the archive; ``text/csv``
-(the default) or libsvm in; ``text/csv`` (the default) or ``application/json`` out. What differs, on purpose:
+Modelled on the behaviour of aws/sagemaker-xgboost-container in its algorithm mode: ``xgboost-model`` at the root of the
+archive; ``text/csv`` (the default) or libsvm in; ``application/json`` (the default, as of the inference toolkit) or ``text/csv``
+out. JSON is a list with one number, or one list of numbers, a row; CSV joins the same values by commas in one line, so that the
+rows of a multi-class model look like lists: no good CSV, but what the image answers. What differs, on purpose:
 
 - A pickled booster is refused: unpickling runs the tenant's code. Save with ``Booster.save_model`` (JSON or UBJSON).
-- CSV answers have one line a row, with the values of a multi-class row separated by commas; the image joins the rows
-  of one answer into a single line unless it runs a batch transform.
-- A malformed body gives 400, an unsupported Content-Type 415, an unsupported Accept 406, a body without rows 400.
+- A body without rows gives 400; the image answers 204 without a body.
 - No RecordIO-protobuf, no JSON Lines, no selectable inference content, one model an archive.
 
 Function style, because multi-model-server swallows what class-style handlers raise while they initialize. The module
@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -36,7 +37,8 @@ MODEL_FILE = "xgboost-model"
 FAILURE_FILE = "load-failure.txt"
 """Beside the model's folder: why a load failed, because the server's own answer does not say."""
 
-_CSV, _JSON = "text/csv", "application/json"
+_CSV, _JSON, _ANY = "text/csv", "application/json", "*/*"
+_ACCEPTS = {_CSV: _CSV, "csv": _CSV, _JSON: _JSON, "json": _JSON}
 
 
 class Context(Protocol):
@@ -118,9 +120,7 @@ def _answer(booster: xgboost.Booster, item: Mapping[str, Any], context: Context,
         return _refuse(context, index, 400, f"Unable to evaluate payload provided: {_first_line(error)}")
     context.set_response_content_type(index, accept)
     rows = scores.tolist()
-    if accept == _JSON:
-        return json.dumps({"predictions": [{"score": row} for row in rows]})
-    return "\n".join(",".join(map(repr, row)) if isinstance(row, list) else repr(row) for row in rows)
+    return json.dumps(rows) if accept == _JSON else ",".join(map(str, rows))
 
 
 def _refuse(context: Context, index: int, status: int, message: str) -> str:
@@ -130,14 +130,13 @@ def _refuse(context: Context, index: int, status: int, message: str) -> str:
 
 
 def _negotiate(accept: str | None) -> str:
-    """The media type to answer with: the first of the caller's that is supported."""
-    for choice in (accept or "*/*").split(","):
-        media_type = choice.partition(";")[0].strip().lower()
-        if media_type in ("*/*", "text/*", _CSV, ""):
-            return _CSV
-        if media_type in ("application/*", _JSON):
-            return _JSON
-    raise _RequestError(406, f"Accept type {accept!r} is not supported: use {_CSV} or {_JSON}")
+    """The media type to answer with: the caller's, or the container's default where it names none."""
+    wanted = (accept or _ANY).strip().lower()
+    if wanted == _ANY:
+        wanted = os.environ.get("SAGEMAKER_DEFAULT_INVOCATIONS_ACCEPT", _JSON)
+    if wanted not in _ACCEPTS:
+        raise _RequestError(415, f"Accept type {accept!r} is not supported: use {_CSV} or {_JSON}")
+    return _ACCEPTS[wanted]
 
 
 def _parse(body: bytes, content_type: str | None, features: int) -> xgboost.DMatrix:
