@@ -7,10 +7,11 @@ import sys
 from pathlib import Path
 
 FRAMEWORKS = ("xgboost",)
+_REGION = "us-east-1"
 
 
 def collect() -> dict[str, object]:
-    """Ask ``sagemaker-core`` for every framework, version and region; returns the content of ``images.json``."""
+    """Ask ``sagemaker-core`` for every framework and version; returns the content of ``images.json``."""
     from sagemaker.core import image_uris
 
     frameworks: dict[str, dict[str, object]] = {}
@@ -19,18 +20,12 @@ def collect() -> dict[str, object]:
         versions = config.get("inference", config)["versions"]
         frameworks[framework] = {}
         for version, entry in versions.items():
-            accounts: dict[str, str] = {}
-            names: set[tuple[str, str]] = set()
-            for region in sorted(entry["registries"]):
-                uri = image_uris.retrieve(framework, region, version=version, image_scope="inference", instance_type="ml.m5.large")
-                registry, _, name = uri.partition("/")
-                repository, _, tag = name.partition(":")
-                accounts[region] = registry.partition(".")[0]
-                names.add((repository, tag))
-            ((repository, tag),) = names
+            uri = image_uris.retrieve(framework, _REGION, version=version, image_scope="inference", instance_type="ml.m5.large")
+            repository, _, tag = uri.partition("/")[2].partition(":")
             if not repository.startswith("sagemaker-"):  # the built-in algorithm before framework images: it cannot serve several models
                 continue
-            frameworks[framework][version] = {"repository": repository, "tag": tag, "accounts": accounts}
+            # Regions differ in the publishing account only.
+            frameworks[framework][version] = {"repository": repository, "tag": tag, "accounts": dict(sorted(entry["registries"].items()))}
     return {"source": "sagemaker-core", "frameworks": frameworks}
 
 

@@ -12,6 +12,7 @@ import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from mme_facts.artifacts import XGBOOST_MODEL, carries_code
 from mme_tenancy.tar_walk import ArchiveFault, Member, TarWalk
 from mme_tenancy.versions import Reason
 
@@ -20,7 +21,6 @@ __all__ = ["FRAMEWORKS", "ArchiveInspector", "ArchiveLimits", "Inspection", "ins
 _MAX_FINDINGS = 20
 _OUTPUT_BYTES = 1 << 20
 _SHOWN_CHARACTERS = 120
-_XGBOOST_MODEL = "xgboost-model"
 FRAMEWORKS = ("xgboost",)
 """The frameworks whose artifacts can be inspected."""
 
@@ -201,17 +201,19 @@ class ArchiveInspector:
                 self._add("name", "the member has no name", "pack the archive again with tar", name)
         elif path in self._names:
             self._add("duplicate", "two members have the same name", "pack every file once", name)
+        elif member.kind == "file" and carries_code(path):
+            self._add("code", "the member is code, or chooses what code runs", "pack the model only: the container brings the code", name)
         elif member.kind == "file" and len(parts) == 1:
             self._check_root_file(path, member)
         self._names.add(path)
 
     def _check_root_file(self, path: str, member: Member) -> None:
         """SageMaker's XGBoost image takes the files at the root as models, so there must be one and it must be the model."""
-        if path != _XGBOOST_MODEL:
+        if path != XGBOOST_MODEL:
             self._add(
                 "xgboost-root",
-                f"the root holds a file other than {_XGBOOST_MODEL}",
-                f"leave only {_XGBOOST_MODEL} at the root (on macOS: COPYFILE_DISABLE=1 tar ...)",
+                f"the root holds a file other than {XGBOOST_MODEL}",
+                f"leave only {XGBOOST_MODEL} at the root (on macOS: COPYFILE_DISABLE=1 tar ...)",
                 member.name,
             )
             return
@@ -221,8 +223,8 @@ class ArchiveInspector:
 
     def _check_shape(self) -> None:
         if not self._model_files:
-            fix = f"put the booster at the root as {_XGBOOST_MODEL} (tar -czf model.tar.gz {_XGBOOST_MODEL})"
-            self._add("xgboost-model", f"the archive has no regular file {_XGBOOST_MODEL} at its root", fix, _XGBOOST_MODEL)
+            fix = f"put the booster at the root as {XGBOOST_MODEL} (tar -czf model.tar.gz {XGBOOST_MODEL})"
+            self._add("xgboost-model", f"the archive has no regular file {XGBOOST_MODEL} at its root", fix, XGBOOST_MODEL)
 
     def _add(self, rule: str, detail: str, fix: str, member: str | None = None) -> None:
         if len(self._findings) < _MAX_FINDINGS:

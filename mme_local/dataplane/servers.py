@@ -10,8 +10,6 @@ from mme_local.dataplane.interface import StartFailed
 
 __all__ = ["ServerKind", "image_repository", "server_for_image"]
 
-_PYTHON_CODE = (".py", ".pyc", ".pyd", ".so", ".pth", ".dylib", ".egg")
-
 
 @dataclass(frozen=True, slots=True)
 class ServerKind:
@@ -19,21 +17,17 @@ class ServerKind:
 
     Attributes:
         handler: absolute ``file.py:function`` of a function-style handler of multi-model-server.
-        refused_suffixes: artifacts with such members are refused. multi-model-server puts the artifact's folder before
-            the installed packages on the worker's import path, so a member ``numpy.py`` would be run instead of numpy.
-        refused_roots: artifacts with such members at their root are refused: a manifest replaces our handler.
+        refuses_code: artifacts with code or a manifest (`mme_facts.artifacts.carries_code`) are refused.
     """
 
     handler: str
-    refused_suffixes: tuple[str, ...] = ()
-    refused_roots: tuple[str, ...] = ()
+    refuses_code: bool = False
 
 
 _BUILT_IN = {
     "sagemaker-xgboost": ServerKind(
         handler=f"{Path(__file__).with_name('handlers') / 'xgboost_handler.py'}:handle",
-        refused_suffixes=_PYTHON_CODE,
-        refused_roots=("MAR-INF", "MANIFEST.json"),
+        refuses_code=True,
     ),
 }
 

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO, cast
 
+from mme_facts.artifacts import carries_code
 from mme_local.dataplane.servers import ServerKind
 
 __all__ = ["BrokenArtifactError", "unpack"]
@@ -87,8 +88,6 @@ def _check(member: tarfile.TarInfo, kind: ServerKind) -> Path:
         raise BrokenArtifactError(f"member {member.name!r} leaves the artifact's folder")
     if not (member.isdir() or member.isreg()) or member.issparse():
         raise BrokenArtifactError(f"member {member.name!r} is neither a plain file nor a folder")
-    if member.isreg() and path.suffix.lower() in kind.refused_suffixes:
-        raise BrokenArtifactError(f"member {member.name!r} is code, which this server does not run")
-    if path.parts and path.parts[0] in kind.refused_roots:
-        raise BrokenArtifactError(f"member {member.name!r} would replace the server's handler")
+    if kind.refuses_code and member.isreg() and carries_code(member.name):
+        raise BrokenArtifactError(f"member {member.name!r} is code or a manifest, which this server does not take from an artifact")
     return Path(*path.parts)

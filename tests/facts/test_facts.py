@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from mme_facts import lazy, limits
+from mme_facts.artifacts import carries_code
 from mme_facts.environment import Pool, dump_pools, load_pools
 from mme_facts.images import UnknownImageError, framework_image, frameworks, versions
 from mme_facts.problems import PROBLEMS
@@ -35,6 +36,16 @@ def test_every_known_image_has_an_account_in_the_regions_it_names():
             assert image.repository.startswith("sagemaker-")
             assert image.tag.startswith(version)
             assert all(len(image.account(region)) == 12 for region in image.accounts)
+
+
+@pytest.mark.parametrize("path", ["numpy.py", "./numpy/__init__.PY", "lib/x.so", "MAR-INF/anything", "MANIFEST.json"])
+def test_a_file_that_python_or_the_server_could_run_carries_code(path):
+    assert carries_code(path)
+
+
+@pytest.mark.parametrize("path", ["xgboost-model", "docs/readme.txt", "docs/MANIFEST.json", "python", "notes.py.txt", ""])
+def test_other_files_carry_none(path):
+    assert not carries_code(path)
 
 
 def test_an_unknown_image_names_what_is_known():

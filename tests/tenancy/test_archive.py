@@ -67,6 +67,12 @@ def test_what_tar_writes_for_a_whole_folder_is_right(make_archive):
     assert rules(make_archive(*folders, MODEL, ("./docs/readme.txt", b"hello"))) == []
 
 
+@pytest.mark.parametrize("name", ["numpy/__init__.py", "./lib/deep/NUMPY.PY", "lib/evil.so", "lib/evil.pth", "MAR-INF/MANIFEST.json"])
+def test_code_and_manifests_beside_the_model_are_refused_by_name(make_archive, name):
+    findings = inspect(make_archive(MODEL, (name, b"evil"))).findings
+    assert [(finding.rule, finding.member) for finding in findings] == [("code", name)]
+
+
 def test_long_names_that_need_an_extension_are_right(make_archive):
     for tar_format in (tarfile.GNU_FORMAT, tarfile.PAX_FORMAT):
         assert rules(make_archive(MODEL, (f"docs/{'n' * 200}.txt", b"hello"), tar_format=tar_format)) == []

@@ -11,7 +11,7 @@ from mme_local.dataplane import DataPlaneSettings, StartFailed
 from mme_local.dataplane.servers import ServerKind, image_repository, server_for_image
 from mme_local.dataplane.unpack import BrokenArtifactError, unpack
 
-KIND = ServerKind("/handler.py:handle", refused_suffixes=(".py",), refused_roots=("MAR-INF",))
+KIND = ServerKind("/handler.py:handle", refuses_code=True)
 
 
 def extract(content: bytes, folder, limit: int = 1_000_000, abandoned=lambda: False) -> int:
