@@ -4,9 +4,6 @@ import json
 
 import aws_cdk as cdk
 import pytest
-from mme_tenancy.handlers.onboarding import Onboarding
-from mme_tenancy.registration import Registrar
-from mme_tenancy.testing import FakeClock, MemoryIdempotencyStore, MemoryRegistry, MemorySigner
 
 from mme_constructs import (
     FunctionSettings,
@@ -21,6 +18,9 @@ from mme_constructs.errors import FunctionError, PoolError, ThrottleError
 from mme_constructs.tenant_api import ROUTES
 from mme_facts import environment as variables
 from mme_facts.problems import PROBLEMS
+from mme_tenancy.handlers.onboarding import Onboarding
+from mme_tenancy.registration import Registrar
+from mme_tenancy.testing import FakeClock, MemoryIdempotencyStore, MemoryRegistry, MemorySigner
 
 
 def _parts(stack):

@@ -15,13 +15,13 @@ from typing import Any
 
 import boto3
 import pytest
-from mme_tenancy.aws.clients import dynamodb_client, s3_client
-from mme_tenancy.testing import FakeClock
-from mme_tenancy.versions import Sample, State, Version
 
 from mme_facts.environment import Pool
 from mme_facts.table import MOVING_INDEX, MOVING_KEY, PARTITION_KEY, SORT_KEY, UPDATED_AT
 from mme_local import LocalCloud
+from mme_tenancy.aws.clients import dynamodb_client, s3_client
+from mme_tenancy.testing import FakeClock
+from mme_tenancy.versions import Sample, State, Version
 
 NOW = "2026-11-29T12:00:00.000Z"
 

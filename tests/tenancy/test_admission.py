@@ -4,6 +4,8 @@ import itertools
 from dataclasses import replace
 
 import pytest
+
+from mme_facts.grammar import ArtifactName, VersionId
 from mme_tenancy.activation import activate
 from mme_tenancy.admission import Admission, AdmissionDelayedError
 from mme_tenancy.artifacts import UploadedObject
@@ -14,8 +16,6 @@ from mme_tenancy.retries import RuntimeFault
 from mme_tenancy.routes import Model
 from mme_tenancy.testing import MemoryArtifacts, MemoryRegistry, ScriptedRuntime
 from mme_tenancy.versions import State
-
-from mme_facts.grammar import ArtifactName, VersionId
 
 NOW = "2026-11-29T12:00:00.000Z"
 GOOD_REPLY = ModelReply(b"1.0", "text/csv")

@@ -11,6 +11,7 @@ import zlib
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from mme_tenancy.archive import ArchiveInspector, ArchiveLimits, inspect_artifact
 from mme_tenancy.tar_walk import ArchiveFault, TarWalk
 

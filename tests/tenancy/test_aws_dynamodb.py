@@ -8,6 +8,8 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
+from mme_facts.table import MOVING_INDEX
 from mme_tenancy.activation import activate
 from mme_tenancy.aws.attributes import from_item, to_item
 from mme_tenancy.aws.clients import dynamodb_client
@@ -22,8 +24,6 @@ from mme_tenancy.routes import Model, Route
 from mme_tenancy.tenants import Tenant
 from mme_tenancy.testing import MemoryIdempotencyStore, MemoryRegistry, MemorySigner
 from mme_tenancy.versions import DigestClaim, Reason, Sample, State
-
-from mme_facts.table import MOVING_INDEX
 
 NOW, LATER = "2026-11-29T12:00:00.000Z", "2026-11-29T12:00:01.000Z"
 TENANT = Tenant("acme", NOW, NOW)

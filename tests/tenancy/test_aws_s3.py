@@ -8,13 +8,13 @@ from urllib.parse import parse_qs, urlsplit
 import boto3
 import pytest
 from botocore.exceptions import ClientError
+
+from mme_facts.grammar import ArtifactName, VersionId
 from mme_tenancy.artifacts import UploadedObject, UploadGoneError
 from mme_tenancy.aws.clients import s3_client
 from mme_tenancy.aws.s3 import S3Artifacts, S3UploadSigner
 from mme_tenancy.clock import SystemClock
 from mme_tenancy.testing import FakeClock
-
-from mme_facts.grammar import ArtifactName, VersionId
 
 BODY = bytes(range(256)) * 10
 NAME = ArtifactName("acme", "iris", VersionId.of(1, hashlib.sha256(BODY).hexdigest()))

@@ -9,6 +9,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import boto3
 import pytest
+
 from mme_tenancy.aws.clients import runtime_client
 from mme_tenancy.aws.sagemaker import SageMakerRuntime
 from mme_tenancy.invocation import InvocationRequest, Invoker, ModelReply

@@ -4,10 +4,10 @@ import inspect
 import json
 
 import pytest
-from mme_tenancy import errors
-from mme_tenancy.errors import InvalidRequestError, PayloadTooLargeError, TenancyError, WriteConflictError
 
 from mme_facts.problems import PROBLEMS
+from mme_tenancy import errors
+from mme_tenancy.errors import InvalidRequestError, PayloadTooLargeError, TenancyError, WriteConflictError
 
 CLASSES = [
     value for _, value in inspect.getmembers(errors, inspect.isclass) if issubclass(value, TenancyError) and value is not TenancyError

@@ -11,10 +11,10 @@ import urllib.request
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
-from mme_tenancy.aws.clients import s3_client
-from mme_tenancy.handlers import admission, invocation, onboarding
 
 from mme_facts.environment import dump_pools
+from mme_tenancy.aws.clients import s3_client
+from mme_tenancy.handlers import admission, invocation, onboarding
 
 
 class Endpoint(ThreadingHTTPServer):

@@ -3,6 +3,7 @@ from __future__ import annotations
 import hashlib
 
 import pytest
+
 from mme_tenancy.admission import Admission, AdmissionDelayedError
 from mme_tenancy.handlers.admission import Admissions
 from mme_tenancy.invocation import Invoker, ModelReply

@@ -4,6 +4,9 @@ import base64
 import json
 
 import pytest
+
+from mme_facts.limits import api_binary_body_bytes
+from mme_facts.telemetry import METRICS, NAMESPACE
 from mme_tenancy.handlers.invocation import Invocations
 from mme_tenancy.invocation import Invoker, ModelReply
 from mme_tenancy.registry import Change
@@ -11,9 +14,6 @@ from mme_tenancy.retries import RuntimeFault
 from mme_tenancy.routes import Model, Route
 from mme_tenancy.tenants import Tenant
 from mme_tenancy.testing import MemoryRegistry, ScriptedRuntime
-
-from mme_facts.limits import api_binary_body_bytes
-from mme_facts.telemetry import METRICS, NAMESPACE
 
 NOW = "2026-11-29T12:00:00.000Z"
 ROUTE = Route("endpoint-a", "AllTraffic", "v1-0123456789ab", "acme/iris/v1-0123456789ab.tar.gz")

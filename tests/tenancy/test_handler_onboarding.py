@@ -4,6 +4,7 @@ import hashlib
 import json
 
 import pytest
+
 from mme_tenancy.handlers.onboarding import Onboarding
 from mme_tenancy.registration import Registrar
 from mme_tenancy.registry import Change

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pytest
+
 from mme_tenancy.errors import IdempotencyConflictError, InvalidRequestError, RequestInProgressError
 from mme_tenancy.idempotency import IdempotencyKey, StoredAnswer, idempotent
 from mme_tenancy.testing import MemoryIdempotencyStore

@@ -6,8 +6,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import mme_tenancy
 import pytest
+
+import mme_tenancy
 
 PURE = (
     "activation",

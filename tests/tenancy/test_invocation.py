@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
+from mme_facts.limits import INVOKE_BODY_BYTES
 from mme_tenancy.errors import (
     InvalidRequestError,
     InvocationTimeoutError,
@@ -19,8 +21,6 @@ from mme_tenancy.invocation import InvocationRequest, Invoker, ModelReply
 from mme_tenancy.retries import RULES, Failure, RuntimeFault, classify
 from mme_tenancy.routes import Route
 from mme_tenancy.testing import FakeClock, ScriptedRuntime
-
-from mme_facts.limits import INVOKE_BODY_BYTES
 
 ROUTE = Route("endpoint-a", "AllTraffic", "v1-0123456789ab", "acme/iris/v1-0123456789ab.tar.gz")
 REQUEST = InvocationRequest(b"1,2", "text/csv")

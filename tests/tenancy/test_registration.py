@@ -9,6 +9,9 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
+from mme_facts.grammar import VersionId
+from mme_facts.limits import SAMPLE_BODY_BYTES, SINGLE_PUT_BYTES
 from mme_tenancy.errors import (
     InvalidRequestError,
     PayloadTooLargeError,
@@ -22,9 +25,6 @@ from mme_tenancy.registry import Change
 from mme_tenancy.tenants import Tenant
 from mme_tenancy.testing import MemoryRegistry, MemorySigner
 from mme_tenancy.versions import State
-
-from mme_facts.grammar import VersionId
-from mme_facts.limits import SAMPLE_BODY_BYTES, SINGLE_PUT_BYTES
 
 SHA256 = hashlib.sha256(b"artifact").hexdigest()
 GOOD = {
@@ -299,9 +299,8 @@ def test_only_frameworks_with_a_pool_can_be_registered(registry, clock, pool):
 
 @given(tenant=st.text(max_size=70), model=st.text(max_size=70))
 def test_any_ids_are_taken_by_the_grammar_or_refused_as_a_field(tenant, model):
-    from mme_tenancy.testing import FakeClock
-
     from mme_facts.environment import Pool
+    from mme_tenancy.testing import FakeClock
 
     clock = FakeClock()
     registrar = Registrar(MemoryRegistry(), MemorySigner(clock), [Pool("p", "xgboost", "e", "v")], clock, lambda: 0.5)

@@ -1,9 +1,9 @@
 from __future__ import annotations
 
 import pytest
-from mme_tenancy.settings import AdmissionSettings, InvocationSettings, OnboardingSettings, SettingError
 
 from mme_facts.environment import Pool, dump_pools
+from mme_tenancy.settings import AdmissionSettings, InvocationSettings, OnboardingSettings, SettingError
 
 POOL = Pool("shared", "xgboost", "endpoint-a", "AllTraffic")
 VARIABLES = {

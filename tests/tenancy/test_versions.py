@@ -3,6 +3,7 @@ from __future__ import annotations
 from itertools import product
 
 import pytest
+
 from mme_tenancy.errors import ForbiddenMoveError
 from mme_tenancy.versions import MOVES, Reason, State
 
