@@ -8,6 +8,7 @@ from typing import Any, BinaryIO
 
 from mme_local.credentials import Credentials
 from mme_local.dataplane.interface import ArtifactDenied, ArtifactMissing
+from mme_local.emulator import AccessDeniedError
 
 __all__ = ["RoleArtifacts"]
 
@@ -22,7 +23,7 @@ class RoleArtifacts:
         endpoint_url: of the gateway.
         region: AWS region.
         bucket: bucket of the artifacts.
-        assume: opens an hour's session of the role; raises when the role is gone.
+        assume: opens an hour's session of the role; raises `AccessDeniedError` when it cannot.
     """
 
     def __init__(self, endpoint_url: str, region: str, bucket: str, assume: Callable[[], Credentials]) -> None:
@@ -59,7 +60,10 @@ class RoleArtifacts:
             import botocore.session
             from botocore.config import Config
 
-            keys = self._assume()
+            try:
+                keys = self._assume()
+            except AccessDeniedError as error:
+                raise ArtifactDenied(error.message) from error
             self._client = botocore.session.Session().create_client(
                 "s3",
                 region_name=self._region,

@@ -15,12 +15,14 @@ import time
 import urllib.error
 import urllib.request
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from mme_local import toolchain
 from mme_local.credentials import Credentials
+from mme_local.folders import forget_run, make_run
 from mme_local.gateway import Orders
 from mme_local.settings import ACCOUNT, REGION, LocalSettings
 
@@ -101,7 +103,8 @@ class LocalCloud:
         lock = self._claim_directory(listener)
         port = listener.getsockname()[1]
         self.endpoint_url = f"http://127.0.0.1:{port}"
-        orders = Orders(listener.fileno(), port, self.directory, self._ephemeral, self.admin, self._settings)
+        run = make_run(self.directory)
+        orders = Orders(listener.fileno(), port, self.directory, run, self._ephemeral, self.admin, self._settings)
         try:
             # Kept open to be read: a gateway that fails takes a temporary folder with it.
             self._log = self.log_file.open("w+b")
@@ -110,7 +113,7 @@ class LocalCloud:
                 stdin=subprocess.PIPE,
                 stdout=self._log,
                 stderr=subprocess.STDOUT,
-                env=self._gateway_environment(port),
+                env=self._gateway_environment(port, run),
                 cwd=self.directory,
                 pass_fds=[listener.fileno(), lock.fileno()],
                 start_new_session=True,
@@ -143,7 +146,7 @@ class LocalCloud:
             process.stdin.close()
         if self._log is not None:
             self._log.close()
-        shutil.rmtree(self.directory / "run", ignore_errors=True)
+        forget_run(self.directory)
         if self._ephemeral:
             shutil.rmtree(self.directory, ignore_errors=True)
             self._directory = None
@@ -176,9 +179,14 @@ class LocalCloud:
     def session(self, credentials: Credentials | None = None) -> boto3.Session:
         """A boto3 session of a principal (the administrator by default); clients need ``endpoint_url``, so see `client`."""
         import boto3
+        import botocore.session
 
         keys = credentials or self.admin
-        return boto3.Session(keys.access_key_id, keys.secret_access_key, keys.session_token, region_name=self.region)
+        core = botocore.session.Session()
+        # Service models are large; one loader reads each of them once.
+        core.register_component("data_loader", _model_loader())
+        core.set_credentials(keys.access_key_id, keys.secret_access_key, keys.session_token)
+        return boto3.Session(botocore_session=core, region_name=self.region)
 
     def client(self, service: str, credentials: Credentials | None = None, **options: Any) -> Any:
         """A boto3 client of a service for a principal (the administrator by default); ``options`` go to boto3."""
@@ -252,9 +260,8 @@ class LocalCloud:
             ) from error
         return lock
 
-    def _gateway_environment(self, port: int) -> dict[str, str]:
+    def _gateway_environment(self, port: int, run: Path) -> dict[str, str]:
         """The whole environment of the gateway: the emulator reads it at import, and Lambda workers inherit it."""
-        run = self.directory / "run"
         return {
             "PATH": os.environ.get("PATH", os.defpath),
             "HOME": str(run),
@@ -305,6 +312,13 @@ class LocalCloud:
         tail = "\n".join(lines[-_LOG_TAIL_LINES:])
         self.stop()
         raise CloudStartError(f"The local cloud did not start: {what}. The end of its log:\n{tail}")
+
+
+@cache
+def _model_loader() -> Any:
+    import botocore.session
+
+    return botocore.session.Session().get_component("data_loader")
 
 
 def _kill_group(leader: int) -> None:

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from mme_local.credentials import Credentials
+from mme_local.folders import forget_run
 from mme_local.settings import LocalSettings
 
 __all__ = ["Orders", "main"]
@@ -37,7 +38,8 @@ class Orders:
     Attributes:
         socket: file descriptor of the listening socket.
         port: its port.
-        directory: the cloud's folder; ``run`` below it lives as long as the process.
+        directory: the cloud's folder.
+        run: a short-lived folder of the gateway and its children, with a short path because sockets lie in it.
         ephemeral: whether the whole folder goes with the process.
         admin: keys of the administrator.
         settings: the cloud's settings.
@@ -46,6 +48,7 @@ class Orders:
     socket: int
     port: int
     directory: Path
+    run: Path
     ephemeral: bool
     admin: Credentials
     settings: LocalSettings
@@ -57,6 +60,7 @@ class Orders:
                 "socket": self.socket,
                 "port": self.port,
                 "directory": str(self.directory),
+                "run": str(self.run),
                 "ephemeral": self.ephemeral,
                 "admin": [self.admin.access_key_id, self.admin.secret_access_key],
                 "settings": self.settings.to_json(),
@@ -71,6 +75,7 @@ class Orders:
             document["socket"],
             document["port"],
             Path(document["directory"]),
+            Path(document["run"]),
             document["ephemeral"],
             Credentials(*document["admin"]),
             LocalSettings.from_json(document["settings"]),
@@ -82,8 +87,6 @@ def main() -> None:
     orders = Orders.from_json(sys.stdin.readline())
     logging.basicConfig(level=orders.settings.log_level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     os.set_inheritable(orders.socket, False)
-    _forget_run(orders)
-    (orders.directory / "run" / "tmp").mkdir(parents=True)
     try:
         asyncio.run(_serve(orders))
     except BaseException:
@@ -91,7 +94,7 @@ def main() -> None:
         raise
     finally:
         ended = _end_children()
-        _forget_run(orders)
+        forget_run(orders.directory)
         if orders.ephemeral:
             shutil.rmtree(orders.directory, ignore_errors=True)
         sys.stdout.flush()
@@ -124,7 +127,7 @@ async def _serve(orders: Orders) -> None:
         await asyncio.to_thread(reset_state)
         create_admin(orders.admin)
 
-    services = Services(orders.directory / "run", orders.settings, f"http://127.0.0.1:{orders.port}", reset_emulator, loop)
+    services = Services(orders.run, orders.settings, f"http://127.0.0.1:{orders.port}", reset_emulator, loop)
     create_admin(orders.admin)
     config = Config()
     config.bind = [f"fd://{orders.socket}"]
@@ -162,10 +165,6 @@ def _end_children() -> bool:
             return True
     logger.warning("children did not end in %s s: killing them", _CHILDREN_SECONDS)
     return False
-
-
-def _forget_run(orders: Orders) -> None:
-    shutil.rmtree(orders.directory / "run", ignore_errors=True)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 """Every change we make to the AWS emulator's behaviour, each with its reason.
 
 All of them reach into private parts of ministack, so `apply` refuses any version but the one they were written for, and
-each has a contract test in ``tests/local`` that fails when the emulator no longer needs or no longer honours it.
+each is guarded by a contract test in ``tests/local``.
 """
 
 from __future__ import annotations

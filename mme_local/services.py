@@ -78,10 +78,11 @@ class Services:
 
     def status(self) -> dict[str, Any]:
         """The document of ``GET /_mme/status``."""
+        unused = {"instances": [], "requests": 0, "hits": 0, "cold_loads": 0, "evictions": 0, "loads_by_model": {}}
         fleets = {fleet["name"]: fleet for fleet in self._data_plane.status()} if self._data_plane else {}
         return {
             "endpoints": [
-                {"instances": [], **fleets.get(endpoint.fleet, {}), "name": endpoint.name, "status": endpoint.status}
+                {**unused, **fleets.get(endpoint.fleet, {}), "name": endpoint.name, "status": endpoint.status}
                 for endpoint in self._sagemaker.endpoints.values()
             ]
         }

@@ -50,6 +50,7 @@ def cdk_environment(home: Path, environment: Mapping[str, str] = os.environ) -> 
         "CDK_HOME": str(home),
         "CDK_DISABLE_VERSION_CHECK": "1",
         "CDK_DISABLE_CLI_TELEMETRY": "true",
+        "CDK_NOTICES": "false",
         "CI": "true",
         "NO_COLOR": "1",
     }

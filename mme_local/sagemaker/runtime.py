@@ -21,14 +21,6 @@ COLD_HEADER = "x-amzn-mme-local-cold"
 
 _TARGET_MODEL = re.compile(r"\S[ -~]*")
 _CUSTOM_ATTRIBUTES_CHARACTERS = 1024
-_STATUSES = {
-    "ModelNotReadyException": 429,
-    "ModelError": 424,
-    "ValidationError": 400,
-    "InternalFailure": 500,
-    "ServiceUnavailable": 503,
-    "InternalDependencyException": 530,
-}
 _SERVING = ("InService", "Updating", "SystemUpdating", "RollingBack")
 
 
@@ -80,7 +72,7 @@ class Runtime:
         assert reply.error is not None
         message = reply.message or ""
         if reply.error != "ModelError":
-            return AwsError(reply.error, message, _STATUSES[reply.error])
+            return AwsError(reply.error, message, reply.status)
         assert endpoint.variant is not None
         log_group = f"/aws/sagemaker/Endpoints/{endpoint.name}"
         region, account = self._sagemaker.region, self._sagemaker.account
@@ -91,7 +83,7 @@ class Runtime:
             f"Received {'client' if 400 <= status < 500 else 'server'} error ({status}) from {endpoint.variant.name} with message "
             f'"{original}". See https://{region}.console.aws.amazon.com/cloudwatch/home?region={region}'
             f"#logEventViewer:group={log_group} in account {account} for more information.",
-            _STATUSES["ModelError"],
+            reply.status,
             OriginalStatusCode=status,
             OriginalMessage=original,
             LogStreamArn=f"arn:aws:logs:{region}:{account}:log-group:{log_group}",

@@ -18,6 +18,7 @@ import psutil
 import pytest
 
 from mme_local import CloudStartError, LocalCloud, LocalSettings
+from mme_local.folders import make_run
 
 
 def wait_until(condition, seconds=20):
@@ -92,6 +93,25 @@ def test_a_given_folder_keeps_the_log_and_nothing_of_the_run(tmp_path):
     assert {path.name for path in (tmp_path / "cloud").iterdir()} <= {"gateway.log", "lock", "cdk"}
 
 
+def test_what_a_killed_run_left_goes_with_the_next_start(tmp_path, monkeypatch):
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "tmp"))
+    left, foreign = make_run(tmp_path), tmp_path / "precious"
+    foreign.mkdir()
+    with LocalCloud(directory=tmp_path):
+        assert not left.exists()
+    (tmp_path / "run").symlink_to(foreign)
+    with LocalCloud(directory=tmp_path):
+        assert foreign.exists()
+    assert foreign.exists()
+    assert list((tmp_path / "tmp").iterdir()) == []
+
+
+def test_a_long_path_of_the_folder_does_not_matter_to_the_servers_sockets(tmp_path):
+    with LocalCloud(directory=tmp_path / ("long" * 30)) as cloud:
+        assert len(str((cloud.directory / "run").readlink())) < 60
+
+
 def test_killing_the_parent_leaves_nothing(tmp_path):
     program = """
         import sys, tempfile, time
@@ -161,7 +181,7 @@ class TestFailures:
         (tmp_path / "sick" / "hypercorn.py").write_text("raise ImportError('made to fail')")
         environment = LocalCloud._gateway_environment
         monkeypatch.setattr(
-            LocalCloud, "_gateway_environment", lambda self, port: {**environment(self, port), "PYTHONPATH": str(tmp_path / "sick")}
+            LocalCloud, "_gateway_environment", lambda self, *given: {**environment(self, *given), "PYTHONPATH": str(tmp_path / "sick")}
         )
         with pytest.raises(CloudStartError, match=r"(?s)did not start: it ended with status 1.*made to fail"):
             LocalCloud().start()
@@ -201,7 +221,8 @@ class TestUse:
         ran = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
         assert ran.stdout.strip().endswith(":user/mme-admin")
 
-    def test_its_environment_has_the_toolchain_first(self, local_cloud):
+    def test_its_environment_has_the_toolchain_and_needs_none_of_the_machine(self, local_cloud, monkeypatch):
+        monkeypatch.setenv("PATH", "/usr/bin:/bin")
         environment = {"HOME": os.devnull, **local_cloud.environment()}
         for command, expected in (("node --version", "v24."), ("cdk --version", "2.1146")):
             ran = subprocess.run(["/bin/sh", "-c", command], env=environment, capture_output=True, text=True, check=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import textwrap
@@ -140,6 +141,25 @@ class TestTrust:
         as_second = bench.cloud.assume_role(second, "session", source=broker)
         bench.cloud.assume_role(target, "session", tags={"tenant": "acme"}, source=as_first)
         refused(lambda: bench.cloud.assume_role(target, "session", tags={"tenant": "acme"}, source=as_second))
+
+
+class TestLimitsOfPermissions:
+    def test_a_session_policy_narrows_the_role(self, bench, broker, files):
+        role = bench.role(trust(user_arn(bench, broker)), statement("s3:GetObject", "*"))
+        policy = json.dumps({"Version": "2012-10-17", "Statement": [statement("s3:GetObject", f"arn:aws:s3:::{files}/acme/*")]})
+        keys = bench.client("sts", broker).assume_role(RoleArn=role, RoleSessionName="session", Policy=policy)["Credentials"]
+        s3 = bench.client("s3", Credentials(keys["AccessKeyId"], keys["SecretAccessKey"], keys["SessionToken"]))
+        s3.get_object(Bucket=files, Key="acme/data")
+        refused(lambda: s3.get_object(Bucket=files, Key="globex/data"))
+
+    def test_a_permissions_boundary_narrows_a_user(self, bench, files):
+        iam, user = bench.client("iam"), bench.user(statement("s3:GetObject", "*"))
+        document = json.dumps({"Version": "2012-10-17", "Statement": [statement("s3:GetObject", f"arn:aws:s3:::{files}/acme/*")]})
+        boundary = iam.create_policy(PolicyName="boundary", PolicyDocument=document)["Policy"]["Arn"]
+        iam.put_user_permissions_boundary(UserName=user_arn(bench, user).rpartition("/")[2], PermissionsBoundary=boundary)
+        s3 = bench.client("s3", user)
+        s3.get_object(Bucket=files, Key="acme/data")
+        refused(lambda: s3.get_object(Bucket=files, Key="globex/data"))
 
 
 class TestCredentials:

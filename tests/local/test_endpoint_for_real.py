@@ -142,7 +142,7 @@ class Deployed:
         return {output["OutputKey"]: output["OutputValue"] for output in stack["Outputs"]}
 
     def invoke(self, target: str | None = "acme/a.tar.gz", body: bytes = b"3,4", runtime=None, **more):
-        given = {} if target is None else {"TargetModel": target}
+        given = {"Accept": "text/csv"} if target is None else {"Accept": "text/csv", "TargetModel": target}
         runtime = runtime or self.runtime
         return runtime.invoke_endpoint(EndpointName="shared", Body=body, ContentType="text/csv", **given, **more)
 

@@ -1,0 +1,36 @@
+"""The folder of a running cloud: temporary, with a short path, and known from the cloud's own folder by a link."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from pathlib import Path
+
+__all__ = ["forget_run", "make_run"]
+
+_LINK = "run"
+_PREFIX = "mme-run-"
+
+
+def make_run(directory: Path) -> Path:
+    """Make the folder of a run and the link ``run`` to it in ``directory``; what a killed run left there goes first.
+
+    It is not below ``directory``, whose path may be too long for the sockets of model servers.
+    """
+    forget_run(directory)
+    run = Path(tempfile.mkdtemp(prefix=_PREFIX)).resolve()
+    (run / "tmp").mkdir()
+    (directory / _LINK).symlink_to(run)
+    return run
+
+
+def forget_run(directory: Path) -> None:
+    """Remove the folder of a run and its link."""
+    link = directory / _LINK
+    if not link.is_symlink():
+        return
+    run = link.readlink()
+    # The link says what to delete: follow it only to a folder that we can have made.
+    if run.name.startswith(_PREFIX):
+        shutil.rmtree(run, ignore_errors=True)
+    link.unlink(missing_ok=True)
