@@ -30,6 +30,13 @@ def checkout(tmp_path):
     return copy
 
 
+@pytest.fixture
+def scratch():
+    """A temporary folder of the cloud's own, with a short path for its sockets."""
+    with tempfile.TemporaryDirectory(prefix="t") as folder:
+        yield Path(folder)
+
+
 def readme_block(language):
     (block,) = re.findall(rf"```{language}\n(.*?)```", (PROJECT / "README.md").read_text("utf-8"), re.DOTALL)
     return block
@@ -41,10 +48,10 @@ def run(command, checkout, **options):
     return done.stdout
 
 
-def test_the_readmes_story_from_up_to_ctrl_c(checkout):
+def test_the_readmes_story_from_up_to_ctrl_c(checkout, scratch):
     mme = [sys.executable, "-m", "mme_cli.main"]
-    folders = set(Path(tempfile.gettempdir()).glob("mme-*"))
-    up = subprocess.Popen([*mme, "up"], cwd=checkout, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    environment = {**os.environ, "TMPDIR": str(scratch)}
+    up = subprocess.Popen([*mme, "up"], cwd=checkout, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
         wait_until((checkout / ".mme" / "local.json").exists, what="the local cloud")
         run([*mme, "deploy"], checkout)
@@ -83,7 +90,7 @@ def test_the_readmes_story_from_up_to_ctrl_c(checkout):
         assert "Traceback" not in output + errors
         assert not [child for child in children if child.is_running() and child.status() != psutil.STATUS_ZOMBIE]
         assert not (checkout / ".mme").exists()
-        assert set(Path(tempfile.gettempdir()).glob("mme-*")) <= folders
+        assert not list(scratch.iterdir())
     finally:
         if up.poll() is None:
             os.kill(up.pid, signal.SIGINT)
