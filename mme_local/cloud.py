@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from mme_local import toolchain
 from mme_local.credentials import Credentials
-from mme_local.folders import forget_run, make_run
+from mme_local.folders import end_processes_in, forget_run, make_run
 from mme_local.gateway import Orders
 from mme_local.settings import ACCOUNT, REGION, LocalSettings
 
@@ -146,6 +146,7 @@ class LocalCloud:
             process.stdin.close()
         if self._log is not None:
             self._log.close()
+        end_processes_in(self.directory)
         forget_run(self.directory)
         if self._ephemeral:
             shutil.rmtree(self.directory, ignore_errors=True)

@@ -1,12 +1,15 @@
-"""The folder of a running cloud: temporary, with a short path, and known from the cloud's own folder by a link."""
+"""The folder of a running cloud: temporary, with a short path, known from the cloud's own folder by a link; and who works in it."""
 
 from __future__ import annotations
 
+import os
 import shutil
+import signal
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 
-__all__ = ["forget_run", "make_run"]
+__all__ = ["end_processes_in", "forget_run", "make_run"]
 
 _LINK = "run"
 _PREFIX = "mme-run-"
@@ -34,3 +37,19 @@ def forget_run(directory: Path) -> None:
     if run.name.startswith(_PREFIX):
         shutil.rmtree(run, ignore_errors=True)
     link.unlink(missing_ok=True)
+
+
+def end_processes_in(directory: Path) -> None:
+    """Kill the processes that work in the folder of a run, which a killed gateway left.
+
+    Model servers have process groups of their own, so their working folder is what tells whose they are. Works where there is
+    ``/proc``; elsewhere only the gateway itself ends its servers.
+    """
+    link = directory / _LINK
+    if not link.is_symlink():
+        return
+    run = link.readlink()
+    for entry in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if (entry / "cwd").readlink().is_relative_to(run):
+                os.kill(int(entry.name), signal.SIGKILL)

@@ -10,6 +10,7 @@ import asyncio
 import json
 import logging
 import os
+import select
 import shutil
 import signal
 import sys
@@ -29,6 +30,7 @@ __all__ = ["Orders", "main"]
 logger = logging.getLogger(__name__)
 
 _CHILDREN_SECONDS = 3.0
+_PARENT_SECONDS = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,10 +143,14 @@ async def _serve(orders: Orders) -> None:
 
 
 def _watch_parent(gone: Callable[[], object]) -> None:
+    """Call ``gone`` when the parent ends: the pipe closes, or, where a child of the parent's holds it, another parent takes over."""
+    parent = os.getppid()
+
     def watch() -> None:
-        # The parent writes nothing more: the pipe ends with the parent.
-        while os.read(0, 4096):
-            pass
+        while os.getppid() == parent:
+            readable, _, _ = select.select([0], [], [], _PARENT_SECONDS)
+            if readable and not os.read(0, 4096):
+                break
         gone()
 
     threading.Thread(target=watch, name="parent", daemon=True).start()

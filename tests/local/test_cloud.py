@@ -9,9 +9,11 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import textwrap
 import time
 import zipfile
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -59,16 +61,36 @@ def start_a_function(cloud):
     assert functions.invoke(FunctionName="f")["Payload"].read() == b"1"
 
 
-def processes_of(directory: Path):
-    """Processes whose working folder or arguments lie in a cloud's folder."""
+def start_an_endpoint(cloud):
+    """Leave a model server behind, which has a process group of its own."""
+    trust = {"Effect": "Allow", "Principal": {"Service": "sagemaker.amazonaws.com"}, "Action": "sts:AssumeRole"}
+    document = json.dumps({"Version": "2012-10-17", "Statement": [trust]})
+    role = cloud.client("iam").create_role(RoleName="e", AssumeRolePolicyDocument=document)["Role"]["Arn"]
+    sagemaker = cloud.client("sagemaker")
+    image = "683313688378.dkr.ecr.us-east-1.amazonaws.com/sagemaker-xgboost:1.7-1"
+    container = {"Image": image, "Mode": "MultiModel", "ModelDataUrl": "s3://bucket/models/"}
+    sagemaker.create_model(ModelName="m", ExecutionRoleArn=role, PrimaryContainer=container)
+    variant = {"VariantName": "v", "ModelName": "m", "InstanceType": "ml.m5.xlarge", "InitialInstanceCount": 1}
+    sagemaker.create_endpoint_config(EndpointConfigName="c", ProductionVariants=[variant])
+    sagemaker.create_endpoint(EndpointName="e", EndpointConfigName="c")
+    wait_until(lambda: sagemaker.describe_endpoint(EndpointName="e")["EndpointStatus"] == "InService")
+
+
+def processes_in(directory: Path):
+    """Processes that work in a folder: a gateway, its Lambda workers and its model servers."""
     found = []
     for process in psutil.process_iter():
-        try:
-            if str(directory) in process.cwd() or any(str(directory) in part for part in process.cmdline()):
+        with suppress(psutil.Error):
+            if Path(process.cwd()).is_relative_to(directory):
                 found.append(process)
-        except (psutil.NoSuchProcess, psutil.AccessDenied, psutil.ZombieProcess):
-            continue
     return found
+
+
+@pytest.fixture
+def short_path():
+    """A temporary folder whose path leaves room for the sockets of model servers."""
+    with tempfile.TemporaryDirectory(prefix="t") as folder:
+        yield Path(folder)
 
 
 def test_five_starts_and_stops_leave_no_process_no_folder_and_no_port(tmp_path, monkeypatch):
@@ -80,8 +102,8 @@ def test_five_starts_and_stops_leave_no_process_no_folder_and_no_port(tmp_path, 
             ports.append(port_of(cloud))
             start_a_function(cloud)
             assert is_open(ports[-1])
-            assert len(processes_of(tmp_path)) >= 2, "a gateway and a worker"
-    assert processes_of(tmp_path) == []
+            assert len(processes_in(tmp_path)) >= 2, "a gateway and a worker"
+    assert processes_in(tmp_path) == []
     assert list(tmp_path.iterdir()) == []
     assert not any(is_open(port) for port in ports)
     assert {child.pid for child in psutil.Process().children(recursive=True)} == before
@@ -112,9 +134,11 @@ def test_a_long_path_of_the_folder_does_not_matter_to_the_servers_sockets(tmp_pa
         assert len(str((cloud.directory / "run").readlink())) < 60
 
 
-def test_killing_the_parent_leaves_nothing(tmp_path):
+@pytest.mark.parametrize("parent", ["alone", "forked"])
+def test_killing_the_parent_leaves_nothing(tmp_path, parent):
+    """Also when a child that the parent forked goes on and holds the parent's pipe open."""
     program = """
-        import sys, tempfile, time
+        import os, sys, tempfile, time
         tempfile.tempdir = sys.argv[1]
         sys.path.insert(0, sys.argv[2])
         from mme_local import LocalCloud
@@ -122,41 +146,47 @@ def test_killing_the_parent_leaves_nothing(tmp_path):
         cloud = LocalCloud()
         cloud.start()
         start_a_function(cloud)
-        print(cloud.endpoint_url, flush=True)
+        child = os.fork() if sys.argv[3] == "forked" else os.getpid()
+        if child:
+            print(cloud.endpoint_url, child, flush=True)
         time.sleep(600)
     """
-    parent = subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(program), str(tmp_path), str(Path(__file__).parent)], stdout=subprocess.PIPE, text=True
-    )
-    assert parent.stdout is not None
-    with parent.stdout:
-        port = int(parent.stdout.readline().rsplit(":", 1)[1])
-        assert len(processes_of(tmp_path)) >= 2
-        parent.send_signal(signal.SIGKILL)
-        parent.wait(10)
-    wait_until(lambda: not processes_of(tmp_path))
-    wait_until(lambda: not list(tmp_path.iterdir()))
-    assert not is_open(port)
+    arguments = [str(tmp_path), str(Path(__file__).parent), parent]
+    process = subprocess.Popen([sys.executable, "-c", textwrap.dedent(program), *arguments], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    with process.stdout:
+        url, child = process.stdout.readline().split()
+        assert len(processes_in(tmp_path)) >= 2
+        process.send_signal(signal.SIGKILL)
+        process.wait(10)
+    try:
+        wait_until(lambda: not processes_in(tmp_path))
+        wait_until(lambda: not list(tmp_path.iterdir()))
+        assert not is_open(int(url.rsplit(":", 1)[1]))
+    finally:
+        if parent == "forked":
+            os.kill(int(child), signal.SIGKILL)
 
 
-def test_a_killed_gateway_leaves_nothing_after_the_stop(tmp_path, monkeypatch):
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+def test_a_killed_gateway_leaves_nothing_after_the_stop(short_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(short_path))
     with LocalCloud() as cloud:
         start_a_function(cloud)
-        (gateway,) = [process for process in processes_of(tmp_path) if "mme_local.gateway" in process.cmdline()]
+        start_an_endpoint(cloud)
+        (gateway,) = [process for process in processes_in(short_path) if "mme_local.gateway" in process.cmdline()]
         gateway.kill()
         wait_until(lambda: not cloud.running)
-    assert processes_of(tmp_path) == []
-    assert list(tmp_path.iterdir()) == []
+    assert processes_in(short_path) == []
+    assert list(short_path.iterdir()) == []
 
 
 def test_a_gateway_that_hangs_is_killed(tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     with LocalCloud(settings=LocalSettings(stop_seconds=0.5)) as cloud:
         start_a_function(cloud)
-        for process in processes_of(tmp_path):
+        for process in processes_in(tmp_path):
             process.suspend()
-    assert processes_of(tmp_path) == []
+    assert processes_in(tmp_path) == []
     assert list(tmp_path.iterdir()) == []
 
 
