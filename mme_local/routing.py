@@ -36,6 +36,8 @@ Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 _CONTROL_BODY_BYTES = 1 << 20
 _SIGNED_SERVICE = re.compile(r"Credential=[^/,]+/\d{8}/[^/]+/([^/]+)/aws4_request")
 _INVOCATION = re.compile(r"/endpoints/([^/]+)/invocations")
+_PATHS_OF_USERS = ("/_aws/", "/restapis/", "/oauth2/", "/_ministack/")
+_HOSTS_OF_USERS = (".execute-api.", ".lambda-url.")
 _TARGETS = {"SageMaker": "sagemaker", "AnyScaleFrontendService": "application-autoscaling"}
 
 
@@ -151,10 +153,11 @@ def _service(scope: Scope, headers: MutableMapping[str, str], query: MutableMapp
 
 
 def _foreign_authorization(scope: Scope, headers: MutableMapping[str, str]) -> bool:
-    """An Authorization header that is no AWS signature, on a path that is no API's of a user (those know their own)."""
+    """An Authorization header that is no AWS signature, on an AWS API. A user's own APIs know their own kinds of it."""
     authorization = headers.get("authorization", "")
-    path: str = scope["path"]
-    return bool(authorization) and not authorization.startswith("AWS") and not path.startswith(("/_aws/", "/restapis/", "/_ministack/"))
+    if not authorization or authorization.startswith("AWS"):
+        return False
+    return not (scope["path"].startswith(_PATHS_OF_USERS) or any(part in headers.get("host", "") for part in _HOSTS_OF_USERS))
 
 
 def _denied(error: AccessDeniedError, service: str, headers: MutableMapping[str, str]) -> Reply:

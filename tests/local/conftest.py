@@ -18,6 +18,7 @@ import pytest
 from botocore.auth import SigV4Auth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials as SigningKeys
+from botocore.validate import ParamValidator
 
 from mme_local import Credentials, LocalCloud
 
@@ -146,6 +147,20 @@ class Workbench:
             SigV4Auth(keys, service, self.cloud.region).add_auth(request)
         return httpx.request(method, local, headers=dict(request.headers), content=body if sent_body is None else sent_body, timeout=60)
 
+    def document(self, operation: str, **parameters: Any) -> Any:
+        """What a SageMaker operation answers, checked to have botocore's output shape: no more members and no less."""
+        headers = {"X-Amz-Target": f"SageMaker.{operation}", "Content-Type": "application/x-amz-json-1.1"}
+        body = json.dumps(parameters).encode()
+        answer = self.call("POST", self.cloud.endpoint_url + "/", self.cloud.admin, body=body, headers=headers, service="sagemaker")
+        assert answer.status_code == 200, answer.text
+        shape = self.client("sagemaker").meta.service_model.operation_model(operation).output_shape
+        if shape is None:
+            assert answer.json() == {}
+        else:
+            report = ParamValidator().validate(answer.json(), shape)
+            assert not report.has_errors(), report.generate_report()
+        return answer.json()
+
     def wait_for(self, probe: Callable[[], Value], seconds: float = 20) -> Value:
         """The first true result of ``probe``; fails after ``seconds``."""
         deadline = time.monotonic() + seconds
@@ -159,4 +174,10 @@ class Workbench:
 @pytest.fixture
 def bench(local_cloud: LocalCloud) -> Iterator[Workbench]:
     with closing(Workbench(local_cloud)) as workbench:
+        yield workbench
+
+
+@pytest.fixture(scope="module")
+def module_bench(module_cloud: LocalCloud) -> Iterator[Workbench]:
+    with closing(Workbench(module_cloud)) as workbench:
         yield workbench

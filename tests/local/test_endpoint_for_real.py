@@ -217,6 +217,31 @@ class TestInvoking:
             assert failure(lambda given=given: deployed.invoke(**given))[:2] == (400, "ValidationError")
 
 
+class TestControlPlane:
+    def test_answers_about_endpoints_have_the_shapes_of_the_service(self, deployed, module_bench):
+        described = module_bench.document("DescribeEndpoint", EndpointName="shared")
+        assert described["ProductionVariants"][0]["CurrentInstanceCount"] == 1
+        assert described["ProductionVariants"][0]["DeployedImages"][0]["SpecifiedImage"] == IMAGE
+        (listed,) = module_bench.document("ListEndpoints", StatusEquals="InService")["Endpoints"]
+        assert listed["EndpointArn"] == described["EndpointArn"]
+        assert module_bench.document("ListEndpoints", StatusEquals="Failed") == {"Endpoints": []}
+        tags = {tag["Key"] for tag in module_bench.document("ListTags", ResourceArn=described["EndpointArn"])["Tags"]}
+        assert "aws:cloudformation:stack-name" in tags
+
+    def test_the_fleet_grows_and_shrinks(self, deployed, module_bench):
+        for count in (2, 1):
+            change = {"VariantName": "AllTraffic", "DesiredInstanceCount": count}
+            module_bench.document("UpdateEndpointWeightsAndCapacities", EndpointName="shared", DesiredWeightsAndCapacities=[change])
+            assert deployed.sagemaker.describe_endpoint(EndpointName="shared")["EndpointStatus"] == "Updating"
+            deployed.sagemaker.get_waiter("endpoint_in_service").wait(
+                EndpointName="shared", WaiterConfig={"Delay": 0.1, "MaxAttempts": 300}
+            )
+            (variant,) = deployed.sagemaker.describe_endpoint(EndpointName="shared")["ProductionVariants"]
+            assert (variant["CurrentInstanceCount"], variant["DesiredInstanceCount"]) == (count, count)
+            assert len(deployed.cloud.status()["endpoints"][0]["instances"]) == count
+            assert deployed.invoke()["Body"].read()
+
+
 class TestStack:
     def test_references_are_those_of_the_documentation(self, deployed):
         outputs = deployed.outputs()

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import json
-
-import botocore.session
 import pytest
 from botocore.exceptions import ClientError
-from botocore.validate import ParamValidator
 
 IMAGE = "683313688378.dkr.ecr.us-east-1.amazonaws.com/sagemaker-xgboost:1.7-1"
 
@@ -35,23 +31,7 @@ def sagemaker(bench):
 
 @pytest.fixture
 def raw(bench):
-    """Calls an operation and checks that the document answered has botocore's output shape, no more and no less."""
-    service = botocore.session.Session().get_service_model("sagemaker")
-
-    def call(operation, **parameters):
-        headers = {"X-Amz-Target": f"SageMaker.{operation}", "Content-Type": "application/x-amz-json-1.1"}
-        url = bench.cloud.endpoint_url + "/"
-        answer = bench.call("POST", url, bench.cloud.admin, body=json.dumps(parameters).encode(), headers=headers, service="sagemaker")
-        assert answer.status_code == 200, answer.text
-        shape = service.operation_model(operation).output_shape
-        if shape is None:
-            assert answer.json() == {}
-        else:
-            report = ParamValidator().validate(answer.json(), shape)
-            assert not report.has_errors(), report.generate_report()
-        return answer.json()
-
-    return call
+    return bench.document
 
 
 class TestShapes:
