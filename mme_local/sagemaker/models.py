@@ -201,7 +201,8 @@ class SageMaker:
         try:
             await change()
             endpoint.failure_reason = None
-            endpoint.status = "InService"
+            if endpoint.status != "Deleting":
+                endpoint.status = "InService"
         except Exception as error:
             # Whatever went wrong below is the endpoint's failure, as on AWS; the gateway goes on.
             logger.exception("endpoint %s", endpoint.name)
@@ -226,7 +227,11 @@ class SageMaker:
         endpoint.variant, endpoint.config_name = new, config.name
         if old is not None:
             await self._drained(old_fleet)
-            await self.fleets().stop_fleet(old_fleet)
+            try:
+                await self.fleets().stop_fleet(old_fleet)
+            except Exception:
+                # The new fleet serves already: the update has succeeded.
+                logger.exception("endpoint %s: its old fleet did not stop", endpoint.name)
 
     def _fleet_of(self, endpoint: Endpoint, config: EndpointConfig, kept_count: int | None) -> tuple[Variant, FleetSpec, str]:
         if len(config.variants) > 1:
@@ -234,8 +239,8 @@ class SageMaker:
         given = config.variants[0]
         model = self.model(given["ModelName"])
         container = model.container
-        if container.get("Mode") != "MultiModel":
-            raise ValidationError("The local cloud serves multi-model containers only.")
+        if container.get("Mode") != "MultiModel" or len(model.request.get("Containers", [])) > 1:
+            raise ValidationError("The local cloud serves single containers in MultiModel mode only.")
         location = _PREFIX_URL.fullmatch(container["ModelDataUrl"])
         assert location is not None, "CreateModel checks it"
         count = kept_count or given["InitialInstanceCount"]
@@ -353,6 +358,8 @@ def _check_container(container: Mapping[str, Any]) -> None:
         raise ValidationError("A container needs Image or ModelPackageName.")
     if container.get("Mode") != "MultiModel":
         return
+    if "Image" not in container:
+        raise ValidationError("Model packages are not supported with multi-model containers: give Image.")
     if "ModelDataSource" in container:
         raise ValidationError("ModelDataSource is not supported with multi-model containers: use ModelDataUrl.")
     url = container.get("ModelDataUrl")

@@ -154,6 +154,24 @@ class TestCreating:
 
         run(scenario())
 
+    @pytest.mark.parametrize(
+        "given",
+        [
+            {"PrimaryContainer": {"Image": IMAGE, "ModelDataUrl": "s3://bucket/one.tar.gz"}},
+            {"Containers": [model()["PrimaryContainer"], {"Image": IMAGE}]},
+        ],
+    )
+    def test_anything_but_one_multi_model_container_fails_with_the_reason(self, sagemaker, given):
+        async def scenario():
+            sagemaker.create_model({"ModelName": "m", "ExecutionRoleArn": ROLE, **given})
+            sagemaker.create_endpoint_config(config("first"))
+            endpoint = sagemaker.create_endpoint({"EndpointName": "shared", "EndpointConfigName": "first"})
+            await endpoint.settled.wait()
+            assert endpoint.status == "Failed"
+            assert "single containers in MultiModel mode only" in endpoint.failure_reason
+
+        run(scenario())
+
 
 class TestUpdating:
     def test_a_new_configuration_brings_a_new_fleet_before_the_old_one_goes(self, sagemaker, fleets):
@@ -322,6 +340,13 @@ class TestModels:
     def test_a_multi_model_container_needs_a_prefix(self, sagemaker, container, text):
         with pytest.raises(AwsError, match=text):
             sagemaker.create_model(model(**container))
+
+    def test_a_model_package_is_refused(self, sagemaker):
+        given = model()
+        del given["PrimaryContainer"]["Image"]
+        given["PrimaryContainer"]["ModelPackageName"] = "arn:aws:sagemaker:us-east-1:000000000000:model-package/p"
+        with pytest.raises(AwsError, match="Model packages are not supported"):
+            sagemaker.create_model(given)
 
     def test_a_prefix_without_its_slash_is_a_prefix(self, sagemaker):
         sagemaker.create_model(model(ModelDataUrl="s3://bucket/models"))
