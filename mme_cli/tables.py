@@ -29,8 +29,8 @@ def demo_table(report: DemoReport) -> Table:
             row.tenant,
             row.model,
             row.version,
-            _milliseconds(row.cold_ms),
-            _milliseconds(row.warm_ms),
+            f"{row.cold_ms:.0f}",
+            f"{row.warm_ms:.0f}",
             row.instance or "-",
             str(row.cold_loads),
             style="red" if row in report.wrong else None,
@@ -60,7 +60,3 @@ def status_tables(document: Mapping[str, Any]) -> Iterator[Table]:
             for number, model in enumerate(resident):
                 table.add_row(*(head if number == 0 else [""] * len(head)), model["target_model"], f"{model['bytes'] / _MEGABYTE:.1f}")
         yield table
-
-
-def _milliseconds(value: float | None) -> str:
-    return "-" if value is None else f"{value:.0f}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
 import tarfile
@@ -91,7 +92,8 @@ def _train(recipe: Recipe, folder: Path) -> DemoModel:
     chosen = features[numpy.linspace(0, len(features) - 1, _ROWS).astype(int)]
     predicted = booster.predict(xgboost.DMatrix(chosen)).reshape(_ROWS, -1)
     artifact = f"{recipe.tenant}-{recipe.model}.tar.gz"
-    with tarfile.open(folder / artifact, "w:gz") as archive:
+    # Without times, so that the same model is the same artifact on every machine.
+    with gzip.GzipFile(folder / artifact, "wb", mtime=0) as packed, tarfile.open(fileobj=packed, mode="w") as archive:
         content = bytes(booster.save_raw("ubj"))
         member = tarfile.TarInfo("xgboost-model")
         member.size = len(content)
