@@ -13,7 +13,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from mme_cli.errors import CommandError
-from mme_cli.local_state import LocalState, local_api_url
+from mme_cli.local_state import LocalState
+from mme_local.addresses import local_api_url
 
 __all__ = ["deploy", "destroy", "run_cdk"]
 
@@ -72,7 +73,10 @@ def deploy(state: LocalState, project: Path, tell: Callable[[str], None], *optio
         stacks: Mapping[str, Mapping[str, str]] = json.loads(outputs_file.read_text("utf-8")) if outputs_file.exists() else {}
     outputs = {name: value for stack in stacks.values() for name, value in stack.items()}
     if _API_URL in outputs:
-        outputs[_API_URL] = local_api_url(outputs[_API_URL], state.endpoint_url)
+        try:
+            outputs[_API_URL] = local_api_url(outputs[_API_URL], state.endpoint_url)
+        except ValueError as error:
+            raise CommandError(f"output {_API_URL} of the deployed stacks cannot be reached locally: {error}") from None
     return replace(state, outputs=outputs)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from mme_cli.errors import CommandError
-from mme_cli.local_state import Keys, LocalState
+from mme_cli.local_state import LocalState
 
 __all__ = ["running_cloud"]
 
@@ -42,7 +42,7 @@ def running_cloud(*, port: int | None = None, models_per_instance: int | None = 
                 region=cloud.region,
                 account=cloud.account,
                 pid=os.getpid(),
-                admin=Keys(cloud.admin.access_key_id, cloud.admin.secret_access_key, cloud.admin.session_token),
+                admin=cloud.admin,
                 environment=cloud.environment(),
             )
     except CloudStartError as error:

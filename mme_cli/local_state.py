@@ -4,27 +4,17 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from mme_cli.errors import CommandError
+from mme_local import Credentials
 
-__all__ = ["DEFAULT_FOLDER", "Keys", "LocalState", "local_api_url"]
+__all__ = ["DEFAULT_FOLDER", "LocalState"]
 
 DEFAULT_FOLDER = Path(".mme")
 _FILE = "local.json"
-_API_URL = re.compile(r"https://(?P<api>[^./]+)\.execute-api\.[^/]+/(?P<stage>[^/]+)/?")
-
-
-@dataclass(frozen=True, slots=True)
-class Keys:
-    """AWS credentials of one principal."""
-
-    access_key_id: str
-    secret_access_key: str
-    session_token: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +35,7 @@ class LocalState:
     region: str
     account: str
     pid: int
-    admin: Keys
+    admin: Credentials
     environment: Mapping[str, str]
     outputs: Mapping[str, str] = field(default_factory=dict)
 
@@ -55,7 +45,7 @@ class LocalState:
         path = folder / _FILE
         try:
             document = json.loads(path.read_text("utf-8"))
-            state = cls(**{**document, "admin": Keys(**document["admin"])})
+            state = cls(**{**document, "admin": Credentials(**document["admin"])})
         except FileNotFoundError:
             raise CommandError(f"no local cloud runs here ({path} is missing): start one with 'mme up' in this folder") from None
         except (ValueError, TypeError, KeyError):
@@ -87,14 +77,6 @@ class LocalState:
         if name not in self.outputs:
             raise CommandError(f"the deployed stacks have no output {name!r}: run 'mme deploy' first")
         return self.outputs[name]
-
-
-def local_api_url(url: str, endpoint_url: str) -> str:
-    """The local address of a REST API stage whose AWS address is ``url`` (names of ``*.execute-api`` do not resolve locally)."""
-    match = _API_URL.fullmatch(url)
-    if match is None:
-        raise CommandError(f"API address {url!r} is not of the form https://<id>.execute-api.<region>.<suffix>/<stage>/")
-    return f"{endpoint_url}/_aws/execute-api/{match['api']}/{match['stage']}"
 
 
 def _alive(pid: int) -> bool:

@@ -15,7 +15,7 @@ from mme_cli.local_state import LocalState
 
 if TYPE_CHECKING:
     from mme_cli.demo.run import DemoReport
-    from mme_cli.local_state import Keys
+    from mme_local import Credentials
 
 app = typer.Typer(
     name="mme",
@@ -160,13 +160,13 @@ def _print_outputs(state: LocalState, *, as_json: bool) -> None:
         stdout.print(f"{name}: {value}", soft_wrap=True, markup=False)
 
 
-def _print_credentials(state: LocalState, keys: Keys, *, as_json: bool) -> None:
+def _print_credentials(state: LocalState, keys: Credentials, *, as_json: bool) -> None:
     variables = {
         "AWS_ACCESS_KEY_ID": keys.access_key_id,
         "AWS_SECRET_ACCESS_KEY": keys.secret_access_key,
         "AWS_SESSION_TOKEN": keys.session_token or "",
         "AWS_REGION": state.region,
-        "API_URL": state.output("ApiUrl"),
+        "API_URL": state.output("ApiUrl").rstrip("/"),
     }
     if as_json:
         print_json(variables)

@@ -9,9 +9,10 @@ from urllib.error import URLError
 from urllib.request import urlopen
 
 from mme_cli.errors import CommandError
-from mme_cli.local_state import Keys, LocalState
+from mme_cli.local_state import LocalState
 from mme_cli.principals import platform_admin, tenant_session
 from mme_cli.signed_http import SignedClient
+from mme_local import Credentials
 
 if TYPE_CHECKING:
     from mypy_boto3_sts import STSClient
@@ -32,11 +33,11 @@ class LocalPlatform:
         self.state = state
 
     @cached_property
-    def admin_keys(self) -> Keys:
+    def admin_keys(self) -> Credentials:
         """A session of the platform-admin role."""
         return platform_admin(self._sts(self.state.admin), self.state.output("PlatformAdminRoleArn"))
 
-    def tenant_keys(self, tenant: str) -> Keys:
+    def tenant_keys(self, tenant: str) -> Credentials:
         """A session that may call the paths of ``tenant`` only."""
         return tenant_session(self._sts(self.admin_keys), self.state.output("TenantAccessRoleArn"), tenant)
 
@@ -48,7 +49,7 @@ class LocalPlatform:
         """Calls the API as a tenant."""
         return self._client(self.tenant_keys(tenant))
 
-    def client(self, service: str, keys: Keys | None = None) -> Any:
+    def client(self, service: str, keys: Credentials | None = None) -> Any:
         """A boto3 client of any service; as the cloud's admin user unless other credentials are given."""
         import boto3
 
@@ -61,10 +62,10 @@ class LocalPlatform:
         """How many model loads the endpoints have done so far."""
         return sum(sum(endpoint["loads_by_model"].values()) for endpoint in local_status(self.state)["endpoints"])
 
-    def _client(self, keys: Keys) -> SignedClient:
+    def _client(self, keys: Credentials) -> SignedClient:
         return SignedClient(self.state.output("ApiUrl"), keys, self.state.region)
 
-    def _sts(self, keys: Keys) -> STSClient:
+    def _sts(self, keys: Credentials) -> STSClient:
         client: STSClient = self.client("sts", keys)
         return client
 

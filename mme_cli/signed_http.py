@@ -7,14 +7,14 @@ import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import botocore.credentials
 from botocore.auth import SigV4Auth
 from botocore.awsrequest import AWSRequest
-from botocore.credentials import Credentials
 from botocore.exceptions import HTTPClientError
 from botocore.httpsession import URLLib3Session
 
 from mme_cli.errors import CommandError
-from mme_cli.local_state import Keys
+from mme_local import Credentials
 
 __all__ = ["Answer", "SignedClient"]
 
@@ -45,9 +45,9 @@ class SignedClient:
         timeout_seconds: for connecting, and for each read.
     """
 
-    def __init__(self, url: str, keys: Keys, region: str, timeout_seconds: int = 35) -> None:
+    def __init__(self, url: str, keys: Credentials, region: str, timeout_seconds: int = 35) -> None:
         self._url = url.rstrip("/")
-        credentials = Credentials(keys.access_key_id, keys.secret_access_key, keys.session_token)
+        credentials = botocore.credentials.Credentials(keys.access_key_id, keys.secret_access_key, keys.session_token)
         self._auth = SigV4Auth(credentials, "execute-api", region)
         # Without it a body waits for the acknowledgement of its headers, some 40 ms.
         no_delay = [(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)]

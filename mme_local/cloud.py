@@ -21,6 +21,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from mme_local import toolchain
+from mme_local.addresses import local_api_url
 from mme_local.credentials import Credentials
 from mme_local.folders import end_processes_in, forget_run, make_run
 from mme_local.gateway import Orders
@@ -216,11 +217,7 @@ class LocalCloud:
         Args:
             url: such as ``https://abc123.execute-api.us-east-1.amazonaws.com/v1/``, as a stack's output has it.
         """
-        host, _, path = url.partition("://")[2].partition("/")
-        api, marker, _ = host.partition(".execute-api.")
-        if not marker:
-            raise ValueError(f"{url} is not the URL of an API Gateway stage: https://<id>.execute-api.<region>.amazonaws.com/<stage>/")
-        return f"{self.endpoint_url}/_aws/execute-api/{api}/{path}"
+        return local_api_url(url, self.endpoint_url)
 
     def status(self) -> dict[str, Any]:
         """Endpoints, instances and the models in them: the document of ``GET /_mme/status``."""

@@ -8,9 +8,11 @@ import sys
 import pytest
 
 from mme_cli.errors import CommandError
-from mme_cli.local_state import Keys, LocalState, local_api_url
+from mme_cli.local_state import LocalState
+from mme_local import Credentials
+from mme_local.addresses import local_api_url
 
-STATE = LocalState("http://127.0.0.1:1", "us-east-1", "000000000000", os.getpid(), Keys("AKIA", "secret"), {"PATH": os.defpath})
+STATE = LocalState("http://127.0.0.1:1", "us-east-1", "000000000000", os.getpid(), Credentials("AKIA", "secret"), {"PATH": os.defpath})
 
 
 def mme(*arguments, cwd):
@@ -69,8 +71,8 @@ def test_a_missing_output_says_to_deploy():
 
 def test_an_api_address_becomes_local():
     url = "https://0a1b2c3d.execute-api.us-east-1.amazonaws.com/v1/"
-    assert local_api_url(url, "http://127.0.0.1:4566") == "http://127.0.0.1:4566/_aws/execute-api/0a1b2c3d/v1"
-    with pytest.raises(CommandError, match="https://example"):
+    assert local_api_url(url, "http://127.0.0.1:4566") == "http://127.0.0.1:4566/_aws/execute-api/0a1b2c3d/v1/"
+    with pytest.raises(ValueError, match="https://example"):
         local_api_url("https://example.com/", "http://127.0.0.1:4566")
 
 

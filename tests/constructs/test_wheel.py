@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -21,18 +22,8 @@ pytestmark = pytest.mark.xdist_group("wheel")
 
 CHECKOUT = Path(__file__).parents[2]
 
-APP = """
-import aws_cdk as cdk
-from mme_constructs import ModelArtifactStore, ModelPool, MultiModelContainer, MultiModelEndpoint, TenantApi, TenantRegistry
-
-app = cdk.App()
-stack = cdk.Stack(app, "Ten")
-store, registry = ModelArtifactStore(stack, "Store"), TenantRegistry(stack, "Registry")
-container = MultiModelContainer.from_framework("xgboost", version="1.7-1")
-endpoint = MultiModelEndpoint(stack, "Endpoint", store=store, container=container)
-TenantApi(stack, "Api", store=store, registry=registry, pools=[ModelPool(framework="xgboost", endpoint=endpoint)])
-app.synth()
-"""
+(APP,) = re.findall(r"```python\n(.*?)```", (CHECKOUT / "README.md").read_text("utf-8"), re.DOTALL)
+"""The README's example."""
 
 
 def _run(*command, cwd, **environment):

@@ -92,7 +92,7 @@ def test_a_function_is_refused_what_its_role_does_not_grant(platform, served):
 
 
 def test_the_root_key_opens_nothing(platform, served):
-    from mme_cli.local_state import Keys
+    from mme_local import Credentials
 
     with pytest.raises(ClientError):
-        platform.client("s3", Keys("000000000000", "test")).list_buckets()
+        platform.client("s3", Credentials("000000000000", "test")).list_buckets()
