@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import re
 from itertools import product
+from pathlib import Path
 
 import pytest
 
@@ -75,3 +77,9 @@ def test_the_document_shows_the_state_and_hides_the_sample(make_version):
     assert document["active"] is True
     assert document["version"] == f"v1-{document['sha256'][:12]}"
     assert "sample" not in document
+
+
+def test_the_documentation_draws_every_move_and_no_other():
+    page = (Path(__file__).parents[2] / "docs" / "states.md").read_text("utf-8")
+    drawn = set(re.findall(r"^  (\w+) --> (\w+):", page, re.MULTILINE))
+    assert drawn == {(state.value, target.value) for state, targets in MOVES.items() for target in targets}
