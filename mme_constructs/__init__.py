@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from mme_constructs.model_admission import ModelAdmission as ModelAdmission
     from mme_constructs.multi_model_endpoint import InvocationScaling as InvocationScaling
     from mme_constructs.multi_model_endpoint import MultiModelEndpoint as MultiModelEndpoint
+    from mme_constructs.multi_tenant_inference import MultiTenantInference as MultiTenantInference
+    from mme_constructs.multi_tenant_inference import PlatformFunctions as PlatformFunctions
+    from mme_constructs.multi_tenant_inference import PoolSettings as PoolSettings
     from mme_constructs.platform_admin import PlatformAdmin as PlatformAdmin
     from mme_constructs.pool import ModelPool as ModelPool
     from mme_constructs.tenant_access import TenantAccess as TenantAccess
@@ -41,7 +44,10 @@ __getattr__, __dir__ = attach(
         "ModelPool": "pool",
         "MultiModelContainer": "container",
         "MultiModelEndpoint": "multi_model_endpoint",
+        "MultiTenantInference": "multi_tenant_inference",
         "PlatformAdmin": "platform_admin",
+        "PlatformFunctions": "multi_tenant_inference",
+        "PoolSettings": "multi_tenant_inference",
         "TenantAccess": "tenant_access",
         "TenantApi": "tenant_api",
         "TenantRegistry": "tenant_registry",

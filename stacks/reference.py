@@ -1,13 +1,12 @@
-"""The reference app: three stacks, storage below inference below tenancy."""
+"""The reference app: two stacks, the platform above its storage."""
 
 from __future__ import annotations
 
 import aws_cdk as cdk
 
-from stacks.inference_stack import InferenceStack
 from stacks.lifetime import Lifetime
+from stacks.platform_stack import PlatformStack
 from stacks.storage_stack import StorageStack
-from stacks.tenancy_stack import TenancyStack
 
 __all__ = ["build"]
 
@@ -24,8 +23,5 @@ def build(app: cdk.App, *, env: cdk.Environment | None = None) -> tuple[cdk.Stac
     """
     lifetime = Lifetime.of(app.node.try_get_context("environment") or "aws")
     storage = StorageStack(app, "MmeStorage", lifetime=lifetime, env=env)
-    inference = InferenceStack(app, "MmeInference", store=storage.store, env=env)
-    tenancy = TenancyStack(
-        app, "MmeTenancy", store=storage.store, registry=storage.registry, pools=inference.pools, lifetime=lifetime, env=env
-    )
-    return storage, inference, tenancy
+    platform = PlatformStack(app, "MmePlatform", store=storage.store, registry=storage.registry, lifetime=lifetime, env=env)
+    return storage, platform

@@ -49,7 +49,7 @@ def test_the_app_passes_the_default_validation_and_asked_to_the_rule_packs(tmp_p
     reports = _report(tmp_path)
     assert set(reports) == PACKS
     assert [report["violations"] for report in reports.values()] == [[], []]
-    assert {path.name.partition(".")[0] for path in tmp_path.glob("*.template.json")} == {"MmeInference", "MmeStorage", "MmeTenancy"}
+    assert {path.name.partition(".")[0] for path in tmp_path.glob("*.template.json")} == {"MmePlatform", "MmeStorage"}
 
 
 def test_the_rule_packs_find_nothing_that_is_not_acknowledged(synthesize):
@@ -106,8 +106,7 @@ def test_the_outputs_stand_in_the_stack_that_owns_the_thing(reference):
     }
     assert outputs == {
         "MmeStorage": ["BucketName", "TableName"],
-        "MmeInference": ["EndpointName"],
-        "MmeTenancy": ["ApiUrl", "PlatformAdminRoleArn", "TenantAccessRoleArn"],
+        "MmePlatform": ["ApiUrl", "EndpointName", "PlatformAdminRoleArn", "TenantAccessRoleArn"],
     }
 
 
@@ -158,7 +157,7 @@ def test_an_unknown_environment_is_refused_with_those_that_exist(synthesize):
 def test_a_concrete_environment_resolves_image_and_arns(reference_concrete):
     image = reference_concrete.only("AWS::SageMaker::Model")["Properties"]["PrimaryContainer"]["Image"]
     assert image == "492215442770.dkr.ecr.eu-central-1.amazonaws.com/sagemaker-xgboost:1.7-1"
-    assert "Mappings" not in reference_concrete.templates["MmeInference"]
+    assert "Mappings" not in reference_concrete.templates["MmePlatform"]
 
 
 @pytest.mark.parametrize(("region", "partition"), [("cn-north-1", "aws-cn"), ("us-gov-west-1", "aws-us-gov")])

@@ -73,7 +73,7 @@ def test_the_readmes_story_from_up_to_ctrl_c(checkout, scratch):
             for stack in cloudformation.describe_stacks()["Stacks"]
             if "CDKToolkit" not in stack["StackName"]
         }
-        assert set(stacks) == {"MmeStorage", "MmeInference", "MmeTenancy"}
+        assert set(stacks) == {"MmeStorage", "MmePlatform"}
         run([*mme, "destroy"], checkout)
         for stack_id in stacks.values():
             (stack,) = cloudformation.describe_stacks(StackName=stack_id)["Stacks"]

@@ -11,7 +11,7 @@ import pytest
 from mme_local import LocalCloud
 
 ROOT = Path(__file__).parents[2]
-STACKS = {"MmeStorage", "MmeInference", "MmeTenancy"}
+STACKS = {"MmeStorage", "MmePlatform"}
 
 
 @pytest.fixture

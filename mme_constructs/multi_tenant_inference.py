@@ -1,0 +1,165 @@
+"""The whole platform in one construct, on good defaults, each part replaceable."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from aws_cdk import aws_iam as iam
+from constructs import Construct
+
+from mme_constructs.artifact_store import ModelArtifactStore
+from mme_constructs.container import MultiModelContainer
+from mme_constructs.errors import PoolError
+from mme_constructs.model_admission import ModelAdmission
+from mme_constructs.multi_model_endpoint import InvocationScaling, MultiModelEndpoint
+from mme_constructs.platform_admin import PlatformAdmin
+from mme_constructs.pool import ModelPool
+from mme_constructs.tenant_access import TenantAccess
+from mme_constructs.tenant_api import TenantApi, Throttle
+from mme_constructs.tenant_function import FunctionSettings, LogSettings
+from mme_constructs.tenant_registry import TenantRegistry
+from mme_facts.limits import ARTIFACT_BYTES
+
+__all__ = ["MultiTenantInference", "PlatformFunctions", "PoolSettings"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolSettings:
+    """A pool that the platform builds: one shared endpoint for one framework.
+
+    Attributes:
+        container: what serves the models.
+        framework: which versions go to it. Default: the container's own.
+        name: the pool's name. Default: the framework's.
+        instance_type: SageMaker instance type. Default ``ml.m5.xlarge``.
+        min_instances: smallest number of instances. Default 2.
+        max_instances: greatest number. Default 4.
+        scaling: when instances are added and removed. Default: `InvocationScaling` as it stands.
+    """
+
+    container: MultiModelContainer
+    framework: str = ""
+    name: str = ""
+    instance_type: str = "ml.m5.xlarge"
+    min_instances: int = 2
+    max_instances: int = 4
+    scaling: InvocationScaling = field(default_factory=InvocationScaling)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlatformFunctions:
+    """Size and limits of the platform's functions.
+
+    Attributes:
+        onboarding: default 1,024 MB, 29 s.
+        invocation: default 1,024 MB, 29 s.
+        admission: default 1,769 MB (one vCPU), 900 s: inspection is bound by the processor.
+    """
+
+    onboarding: FunctionSettings = field(default_factory=FunctionSettings)
+    invocation: FunctionSettings = field(default_factory=FunctionSettings)
+    admission: FunctionSettings = field(default_factory=lambda: FunctionSettings(memory_mb=1769, timeout_seconds=900))
+
+
+class MultiTenantInference(Construct):
+    """Store, registry, pools, API, admission, the tenants' role and the platform administrator's, wired.
+
+    Args:
+        scope: the parent.
+        id: the id below the parent.
+        store: the artifacts. Default: a bucket of its own, which stays when the stack is deleted.
+        registry: tenants, models, versions, routes. Default: a table of its own, which stays and is protected.
+        pools: `PoolSettings` to build, or `ModelPool` of an endpoint that exists. Default: one pool of SageMaker's XGBoost container.
+        functions: size and limits of the functions. Default: `PlatformFunctions` as it stands.
+        max_artifact_bytes: greatest upload, compressed bytes. Default 1 GiB.
+        throttle: how fast the API may be called. Default: `Throttle` as it stands.
+        admin_trusted: who may assume the platform administrator's role. Default: principals of the account whose own policies allow it.
+        log_settings: how long logs are kept. Default: three months; they stay when the stack is deleted.
+        account_logging: whether the account's CloudWatch role for API Gateway is set here, see `TenantApi`. Default: no.
+
+    Raises:
+        PoolError: there is no pool, a pool's framework is unknown, or two pools share a name or framework.
+    """
+
+    def __init__(
+        self,
+        scope: Construct,
+        id: str,  # noqa: A002 - CDK's name for it
+        *,
+        store: ModelArtifactStore | None = None,
+        registry: TenantRegistry | None = None,
+        pools: Sequence[PoolSettings | ModelPool] | None = None,
+        functions: PlatformFunctions | None = None,
+        max_artifact_bytes: int = ARTIFACT_BYTES,
+        throttle: Throttle | None = None,
+        admin_trusted: iam.IPrincipal | None = None,
+        log_settings: LogSettings | None = None,
+        account_logging: bool = False,
+    ) -> None:
+        super().__init__(scope, id)
+        functions = PlatformFunctions() if functions is None else functions
+        log_settings = LogSettings() if log_settings is None else log_settings
+        self.store = ModelArtifactStore(self, "Artifacts") if store is None else store
+        """The artifacts."""
+        self.registry = TenantRegistry(self, "Registry") if registry is None else registry
+        """Tenants, models, versions, routes."""
+        self.pools = self._build_pools(pools)
+        """The pools, each with its endpoint."""
+        self.api = TenantApi(
+            self,
+            "Api",
+            store=self.store,
+            registry=self.registry,
+            pools=self.pools,
+            max_artifact_bytes=max_artifact_bytes,
+            throttle=throttle,
+            onboarding_settings=functions.onboarding,
+            invocation_settings=functions.invocation,
+            log_settings=log_settings,
+            account_logging=account_logging,
+            account_logging_removal_policy=log_settings.removal_policy,
+        )
+        """The tenants' API."""
+        self.admission = ModelAdmission(
+            self,
+            "Admission",
+            store=self.store,
+            registry=self.registry,
+            pools=self.pools,
+            settings=functions.admission,
+            log_settings=log_settings,
+        )
+        """What inspects and activates uploads."""
+        self.admin = PlatformAdmin(self, "PlatformAdmin", api=self.api, trusted=admin_trusted)
+        """The platform administrator's role."""
+        self.tenant_access = TenantAccess(self, "TenantAccess", api=self.api, trusted=[self.admin.role])
+        """The role of tenants' sessions, opened by the administrator."""
+        self.admin.allow_tenant_sessions(self.tenant_access)
+
+    def _build_pools(self, pools: Sequence[PoolSettings | ModelPool] | None) -> tuple[ModelPool, ...]:
+        if pools is None:
+            pools = [PoolSettings(container=MultiModelContainer.from_framework("xgboost", version="1.7-1"))]
+        return tuple(pool if isinstance(pool, ModelPool) else self._build_pool(pool) for pool in pools)
+
+    def _build_pool(self, settings: PoolSettings) -> ModelPool:
+        framework = settings.framework or settings.container.framework
+        if not framework:
+            raise PoolError(
+                "The pool's container does not tell its framework",
+                value=framework,
+                allowed="the framework whose versions go to the pool",
+                fix="Set framework, such as 'xgboost'",
+            )
+        name = settings.name or framework
+        endpoint = MultiModelEndpoint(
+            self,
+            f"Pool-{name}",
+            store=self.store,
+            container=settings.container,
+            instance_type=settings.instance_type,
+            min_instances=settings.min_instances,
+            max_instances=settings.max_instances,
+            scaling=settings.scaling,
+        )
+        return ModelPool(framework=framework, endpoint=endpoint, name=name)

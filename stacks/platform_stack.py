@@ -1,0 +1,65 @@
+"""Everything that can be made anew: endpoints, API, functions, roles."""
+
+from __future__ import annotations
+
+import aws_cdk as cdk
+from constructs import Construct
+
+from mme_constructs import FunctionSettings, LogSettings, ModelArtifactStore, MultiTenantInference, PlatformFunctions, TenantRegistry
+from mme_constructs.acknowledge import acknowledge
+from stacks.lifetime import Lifetime
+
+__all__ = ["PlatformStack"]
+
+
+class PlatformStack(cdk.Stack):
+    """The platform over the storage stack's bucket and table.
+
+    The functions reserve their concurrency, so that neither a wave of uploads nor one busy tenant can take the account's other functions
+    down. Together 220 executions: the account's quota must be at least 320 (new accounts start with 10 and get 1,000 on request).
+    """
+
+    def __init__(
+        self,
+        scope: Construct,
+        id: str,  # noqa: A002 - CDK's name for it
+        *,
+        store: ModelArtifactStore,
+        registry: TenantRegistry,
+        lifetime: Lifetime,
+        env: cdk.Environment | None = None,
+    ) -> None:
+        super().__init__(scope, id, env=env, description="mme-constructs: endpoints, tenant API, admission, access")
+        platform = MultiTenantInference(
+            self,
+            "Platform",
+            store=store,
+            registry=registry,
+            functions=PlatformFunctions(
+                onboarding=FunctionSettings(reserved_concurrency=50),
+                invocation=FunctionSettings(reserved_concurrency=150),
+                admission=FunctionSettings(memory_mb=1769, timeout_seconds=900, reserved_concurrency=20),
+            ),
+            log_settings=LogSettings(removal_policy=lifetime.removal_policy),
+            account_logging=True,
+        )
+        (pool,) = platform.pools
+        cdk.CfnOutput(self, "EndpointName", value=pool.endpoint.endpoint_name, description="Shared multi-model endpoint")
+        cdk.CfnOutput(self, "ApiUrl", value=platform.api.url, description="Tenant API")
+        cdk.CfnOutput(self, "TenantAccessRoleArn", value=platform.tenant_access.role.role_arn, description="Role of tenants' sessions")
+        cdk.CfnOutput(self, "PlatformAdminRoleArn", value=platform.admin.role.role_arn, description="Role of the platform's administrators")
+        acknowledge(self, _DECISIONS)
+
+
+_ANONYMOUS = "No anonymous caller reaches a function: every method demands a signature, and the stage throttles."
+_DECISIONS = {
+    "AwsSolutions-APIG3": _ANONYMOUS,
+    "NIST.800.53.R5-APIGWAssociatedWithWAF": _ANONYMOUS,
+    "NIST.800.53.R5-CloudWatchLogGroupEncrypted": "CloudWatch Logs encrypts with a key of AWS; logs hold ids and timings, no payloads.",
+    "NIST.800.53.R5-IAMNoInlinePolicy": "Each policy belongs to one role and shares its life; a managed policy could be attached elsewhere.",
+    "NIST.800.53.R5-LambdaInsideVPC": "The functions call AWS APIs only; the private variant puts them into a VPC.",
+    "NIST.800.53.R5-SageMakerEndpointConfigurationKMSKeyConfigured": (
+        "Volumes hold copies of artifacts, encrypted with a key of AWS; pass encryption_key where a customer-managed key is demanded."
+    ),
+}
+"""What this stack decides, and why a finding is right as it is."""
