@@ -1,9 +1,11 @@
 from __future__ import annotations
 
 import hashlib
+import json
 
 import pytest
 
+from mme_facts.metrics import metric
 from mme_tenancy.admission import Admission, AdmissionDelayedError
 from mme_tenancy.handlers.admission import Admissions
 from mme_tenancy.invocation import Invoker, ModelReply
@@ -23,7 +25,8 @@ class World:
 
     def function(self, *script):
         invoker = Invoker(ScriptedRuntime(*(script or (ModelReply(b"1.0"),))), self.clock, lambda: 0.5)
-        return Admissions(Admission(self.registry, self.artifacts, invoker, [self.pool], self.clock), "artifacts", self.clock)
+        admission = Admission(self.registry, self.artifacts, invoker, [self.pool], self.clock)
+        return Admissions(admission, "artifacts", self.clock, "admission-a")
 
 
 @pytest.fixture
@@ -53,6 +56,25 @@ def test_an_uploaded_artifact_is_admitted(world, event, context, log_lines):
     (entry,) = log_lines("admission")
     assert (entry["message"], entry["tenant"], entry["state"]) == ("admitted", "acme", "active")
     assert set(entry["timings"]) == {"inspect_seconds", "copy_seconds", "first_invocation_seconds"}
+
+
+def test_admitted_and_rejected_uploads_are_counted_under_names_of_the_catalogue(world, event, context, capsys):
+    world.function()(event, context)
+    world.function()(event, context)
+    (line,) = map(json.loads, capsys.readouterr().out.splitlines())
+    assert (line["function"], line["admitted"], line["rejected"]) == ("admission-a", 1, 0)
+    (directive,) = line["_aws"]["CloudWatchMetrics"]
+    assert directive["Dimensions"] == [["function"]]
+    for counted in directive["Metrics"]:
+        row = metric(directive["Namespace"], counted["Name"])
+        assert (row.unit, row.dimensions) == (counted["Unit"], (("function",),))
+
+
+def test_a_rejected_upload_is_counted(world, event, context, capsys):
+    rejected = RuntimeFault("ModelError", 424, 400)
+    assert world.function(rejected)(event, context)["state"] == "rejected"
+    (line,) = map(json.loads, capsys.readouterr().out.splitlines())
+    assert (line["admitted"], line["rejected"]) == (0, 1)
 
 
 def test_an_etag_in_quotes_is_the_same(world, event, context):

@@ -100,6 +100,12 @@ def test_every_call_writes_one_line_with_metrics(call, line):
     assert {metric["Name"] for metric in directive["Metrics"]} == set(METRICS) <= set(entry)
 
 
+def test_a_call_that_ends_throttled_is_counted(call, line):
+    call(*[RuntimeFault("ThrottlingException", 400)] * 5)
+    entry = line()
+    assert (entry["status"], entry["throttled"], entry["failed"]) == (429, 1, 0)
+
+
 def test_a_call_that_finds_no_route_writes_a_line_without_metrics(call, line):
     call(names={"model": "wine"})
     entry = line()

@@ -23,6 +23,8 @@ from mme_tenancy.handlers.invocation import LambdaContext
 from mme_tenancy.handlers.log import service_logger
 from mme_tenancy.invocation import Invoker
 from mme_tenancy.settings import AdmissionSettings
+from mme_tenancy.telemetry import admission_line, write_line
+from mme_tenancy.versions import State
 
 __all__ = ["Admissions", "handler"]
 
@@ -40,11 +42,13 @@ class Admissions:
         admission: the domain.
         bucket_name: the bucket whose events count.
         clock: time.
+        function_name: the function's name, under which admitted and rejected uploads are counted; ``None``: they are not counted.
     """
 
     admission: Admission
     bucket_name: str
     clock: Clock
+    function_name: str | None = None
 
     def __call__(self, event: Event, context: LambdaContext) -> dict[str, Any]:
         """Handle one event; what it raises makes Lambda deliver the event again."""
@@ -71,6 +75,9 @@ class Admissions:
         logger.info(
             "admitted", extra={**outcome, "tenant": name.tenant, "model": name.model, "rules": rules, "timings": dict(version.timings)}
         )
+        if self.function_name is not None:
+            rejected = version.state is State.REJECTED
+            write_line(admission_line(self.function_name, rejected=rejected, epoch_seconds=self.clock.time()))
         return outcome
 
 
@@ -90,7 +97,8 @@ def _application() -> Callable[[Event, LambdaContext], dict[str, Any]]:
     invoker = Invoker(SageMakerRuntime(lambda seconds: runtime_client(session, seconds)), clock, random.random)
     artifacts = S3Artifacts(s3_client(session), settings.bucket_name, settings.models_prefix)
     registry = DynamoRegistry(dynamodb_client(session), settings.table_name)
-    return Admissions(Admission(registry, artifacts, invoker, settings.pools, clock), settings.bucket_name, clock)
+    admission = Admission(registry, artifacts, invoker, settings.pools, clock)
+    return Admissions(admission, settings.bucket_name, clock, os.environ.get("AWS_LAMBDA_FUNCTION_NAME"))
 
 
 def handler(event: Event, context: LambdaContext) -> dict[str, Any]:

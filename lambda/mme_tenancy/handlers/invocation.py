@@ -33,6 +33,7 @@ from mme_tenancy.errors import (
 from mme_tenancy.handlers.http import Event, answer, at_cold_start, body_of, caller_of, header_of, problem_answer
 from mme_tenancy.invocation import InvocationRequest, Invoker
 from mme_tenancy.registry import Registry
+from mme_tenancy.retries import Failure
 from mme_tenancy.routes import Route
 from mme_tenancy.settings import InvocationSettings
 from mme_tenancy.telemetry import invocation_line, write_line
@@ -96,9 +97,10 @@ class Invocations:
         request = InvocationRequest(body, header_of(event, "Content-Type"), header_of(event, "Accept"))
         request.check()
         route = self._route(tenant, model)
-        line |= {"version": route.version, "endpoint": route.endpoint, "placement": "shared", "attempts": 0, "cold": 0}
+        line |= {"version": route.version, "endpoint": route.endpoint, "placement": "shared", "attempts": 0, "cold": 0, "throttled": 0}
         outcome = self.invoker.invoke(route, request, deadline=deadline)
         line |= {"attempts": outcome.attempts, "cold": int(outcome.cold), "waited_ms": round(outcome.waited_seconds * 1000)}
+        line["throttled"] = int(outcome.failure is Failure.THROTTLED)
         line |= {"failure": outcome.failure and outcome.failure.value, "fault": outcome.fault}
         reply = outcome.answer()
         line["bytes_out"] = len(reply.body)
