@@ -56,7 +56,7 @@ _DECISIONS = {
     "AwsSolutions-APIG3": _ANONYMOUS,
     "NIST.800.53.R5-APIGWAssociatedWithWAF": _ANONYMOUS,
     "NIST.800.53.R5-CloudWatchLogGroupEncrypted": "CloudWatch Logs encrypts with a key of AWS; logs hold ids and timings, no payloads.",
-    "NIST.800.53.R5-IAMNoInlinePolicy": "Each policy belongs to one role and shares its life; a managed policy could be attached elsewhere.",
+    "NIST.800.53.R5-IAMNoInlinePolicy": "Each policy belongs to one role and ends with it; a managed policy could be attached elsewhere.",
     "NIST.800.53.R5-LambdaInsideVPC": "The functions call AWS APIs only; the private variant puts them into a VPC.",
     "NIST.800.53.R5-SageMakerEndpointConfigurationKMSKeyConfigured": (
         "Volumes hold copies of artifacts, encrypted with a key of AWS; pass encryption_key where a customer-managed key is demanded."
