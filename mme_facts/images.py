@@ -3,16 +3,34 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
+from typing import Any, Literal, cast
 
-__all__ = ["FrameworkImage", "UnknownImageError", "framework_image", "frameworks", "versions"]
+from mme_facts.instances import Architecture
+
+__all__ = ["FrameworkImage", "Processor", "UnknownImageError", "canonical_name", "framework_image", "frameworks", "versions"]
+
+Processor = Literal["cpu", "gpu"]
+
+_ALIASES = {"scikit-learn": "sklearn"}
 
 
 class UnknownImageError(ValueError):
-    """No image is known for a framework, version or region; the text names what is."""
+    """No image is known for a framework, version, variant or region.
+
+    Attributes:
+        value: what was asked for.
+        allowed: what is known, in words.
+    """
+
+    def __init__(self, what: str, *, value: str, allowed: str) -> None:
+        """Build the text of what is unknown, the value and what is known."""
+        self.value, self.allowed = value, allowed
+        super().__init__(f"{what} {value!r} is unknown: use {allowed}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +43,9 @@ class FrameworkImage:
         repository: ECR repository name.
         tag: image tag.
         accounts: region -> id of the AWS account that publishes it there.
+        architecture: of its machine code.
+        processor: ``cpu``, or ``gpu`` if it needs one.
+        python: such as ``py312``; empty if the tag does not tell.
     """
 
     framework: str
@@ -32,41 +53,92 @@ class FrameworkImage:
     repository: str
     tag: str
     accounts: Mapping[str, str]
+    architecture: Architecture = "x86_64"
+    processor: Processor = "cpu"
+    python: str = ""
 
     def account(self, region: str) -> str:
         """The publishing account in ``region``; raises `UnknownImageError`."""
         if region not in self.accounts:
-            raise UnknownImageError(
-                f"{self.framework} {self.version} is not published in region {region!r}: use one of {', '.join(sorted(self.accounts))}"
-            )
+            allowed = f"one of {', '.join(sorted(self.accounts))}"
+            raise UnknownImageError(f"{self.framework} {self.version} in region", value=region, allowed=allowed)
         return self.accounts[region]
 
 
 @cache
-def _families() -> Mapping[str, Mapping[str, Mapping[str, object]]]:
-    families: Mapping[str, Mapping[str, Mapping[str, object]]] = json.loads(
-        resources.files("mme_facts").joinpath("images.json").read_text("utf-8")
-    )["frameworks"]
-    return families
+def _document() -> Mapping[str, Any]:
+    document: Mapping[str, Any] = json.loads(resources.files("mme_facts").joinpath("images.json").read_text("utf-8"))
+    return document
 
 
 def frameworks() -> tuple[str, ...]:
-    """The frameworks with known images."""
-    return tuple(_families())
+    """The frameworks with known images: every family that AWS lists for multi-model endpoints."""
+    return tuple(_document()["frameworks"])
+
+
+def canonical_name(framework: str) -> str:
+    """Our name of a framework: ``sklearn`` for ``scikit-learn``; raises `UnknownImageError`."""
+    name = _ALIASES.get(framework, framework)
+    if name not in _document()["frameworks"]:
+        raise UnknownImageError("framework", value=framework, allowed=f"one of {', '.join(frameworks())}")
+    return name
 
 
 def versions(framework: str) -> tuple[str, ...]:
-    """The known versions of a framework, oldest first; raises `UnknownImageError`."""
-    if framework not in _families():
-        raise UnknownImageError(f"framework {framework!r} is unknown: use one of {', '.join(frameworks())}")
-    return tuple(_families()[framework])
+    """The known versions of a framework, oldest first, without short forms such as ``2.6``; raises `UnknownImageError`."""
+    return tuple(_document()["frameworks"][canonical_name(framework)]["versions"])
 
 
-def framework_image(framework: str, version: str) -> FrameworkImage:
-    """The image of a framework version; raises `UnknownImageError`."""
-    if version not in versions(framework):
-        raise UnknownImageError(f"{framework} version {version!r} is unknown: use one of {', '.join(versions(framework))}")
-    entry = _families()[framework][version]
-    accounts = entry["accounts"]
-    assert isinstance(accounts, dict)
-    return FrameworkImage(framework, version, str(entry["repository"]), str(entry["tag"]), accounts)
+def framework_image(
+    framework: str,
+    version: str,
+    *,
+    architecture: Architecture = "x86_64",
+    processor: Processor | None = None,
+    python: str | None = None,
+) -> FrameworkImage:
+    """The image of a framework version.
+
+    Args:
+        framework: one of `frameworks`, or ``scikit-learn``.
+        version: as SageMaker writes it; a short form such as ``2.6`` gives the newest version that it stands for.
+        architecture: of the instances. Default ``x86_64``.
+        processor: ``cpu`` or ``gpu``. Default ``cpu``; for Triton ``gpu``.
+        python: such as ``py312``. Default: the newest that the version has.
+
+    Raises:
+        UnknownImageError: there is no such framework or version, or the version has no such variant.
+    """
+    name = canonical_name(framework)
+    wanted: Processor = processor or ("gpu" if name == "triton" else "cpu")
+    variants = _variants(name, version)
+    found = [
+        image
+        for image in variants
+        if image.architecture == architecture and image.processor == wanted and (python is None or image.python == python)
+    ]
+    if not found:
+        known = ", ".join(sorted({" ".join(filter(None, (image.architecture, image.processor, image.python))) for image in variants}))
+        value = " ".join(filter(None, (architecture, wanted, python)))
+        raise UnknownImageError(f"{name} {version} for", value=value, allowed=f"one of {known}")
+    return max(found, key=lambda image: _numbers(image.version) + _numbers(image.python))
+
+
+def _variants(name: str, version: str) -> list[FrameworkImage]:
+    entry = _document()["frameworks"][name]
+    resolved = [version] if version in entry["versions"] else entry["aliases"].get(version, [])
+    if not resolved:
+        raise UnknownImageError(f"{name} version", value=version, allowed=f"one of {', '.join(versions(name))}")
+    registries = _document()["registries"]
+    return [
+        FrameworkImage(
+            name, full, repository, tag, registries[registry], cast(Architecture, architecture), cast(Processor, processor), python
+        )
+        for full in resolved
+        for architecture, processor, python, repository, tag, registry in entry["versions"][full]
+    ]
+
+
+def _numbers(text: str) -> list[int]:
+    """Digits to sort by: Python 3.10 (``py310``) after 3.9 (``py39``), and both after ``py3`` and ``py2``."""
+    return [int(number) for number in re.findall(r"\d+", text)]

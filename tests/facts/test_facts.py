@@ -9,7 +9,6 @@ import pytest
 from mme_facts import lazy, limits
 from mme_facts.artifacts import carries_code
 from mme_facts.environment import Pool, dump_pools, load_pools
-from mme_facts.images import UnknownImageError, framework_image, frameworks, versions
 from mme_facts.problems import PROBLEMS
 
 
@@ -29,15 +28,6 @@ def test_problem_types_are_stable_names_with_an_error_status():
     assert all(400 <= problem.status < 600 for problem in PROBLEMS.values())
 
 
-def test_every_known_image_has_an_account_in_the_regions_it_names():
-    for framework in frameworks():
-        for version in versions(framework):
-            image = framework_image(framework, version)
-            assert image.repository.startswith("sagemaker-")
-            assert image.tag.startswith(version)
-            assert all(len(image.account(region)) == 12 for region in image.accounts)
-
-
 @pytest.mark.parametrize("path", ["numpy.py", "./numpy/__init__.PY", "lib/x.so", "MAR-INF/anything", "MANIFEST.json"])
 def test_a_file_that_python_or_the_server_could_run_carries_code(path):
     assert carries_code(path)
@@ -46,15 +36,6 @@ def test_a_file_that_python_or_the_server_could_run_carries_code(path):
 @pytest.mark.parametrize("path", ["xgboost-model", "docs/readme.txt", "docs/MANIFEST.json", "python", "notes.py.txt", ""])
 def test_other_files_carry_none(path):
     assert not carries_code(path)
-
-
-def test_an_unknown_image_names_what_is_known():
-    with pytest.raises(UnknownImageError, match="xgboost"):
-        versions("xgbost")
-    with pytest.raises(UnknownImageError, match=r"1\.7-1"):
-        framework_image("xgboost", "9.9")
-    with pytest.raises(UnknownImageError, match="us-east-1"):
-        framework_image("xgboost", "1.7-1").account("mars-north-1")
 
 
 def test_lazy_exports_load_a_module_only_when_its_name_is_asked_for():
