@@ -1,0 +1,1 @@
+"""Figures: ``make bench`` (``python -m benchmarks``) prints a table and writes ``build/bench.json``."""
