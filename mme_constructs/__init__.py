@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from mme_constructs.multi_tenant_inference import PoolSettings as PoolSettings
     from mme_constructs.platform_admin import PlatformAdmin as PlatformAdmin
     from mme_constructs.pool import ModelPool as ModelPool
+    from mme_constructs.private_access import PrivateAccess as PrivateAccess
+    from mme_constructs.private_services import PrivateService as PrivateService
     from mme_constructs.tenant_access import TenantAccess as TenantAccess
     from mme_constructs.tenant_api import TenantApi as TenantApi
     from mme_constructs.tenant_api import Throttle as Throttle
@@ -48,6 +50,8 @@ __getattr__, __dir__ = attach(
         "PlatformAdmin": "platform_admin",
         "PlatformFunctions": "multi_tenant_inference",
         "PoolSettings": "multi_tenant_inference",
+        "PrivateAccess": "private_access",
+        "PrivateService": "private_services",
         "TenantAccess": "tenant_access",
         "TenantApi": "tenant_api",
         "TenantRegistry": "tenant_registry",

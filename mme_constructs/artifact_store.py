@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import aws_cdk as cdk
 from aws_cdk import aws_iam as iam
@@ -11,13 +12,27 @@ from aws_cdk import aws_s3 as s3
 from constructs import Construct
 
 from mme_constructs.acknowledge import acknowledge, acknowledge_grant
-from mme_constructs.errors import PrefixError
+from mme_constructs.errors import BucketError, PrefixError, TenantError
 from mme_facts import grammar
+
+if TYPE_CHECKING:
+    from aws_cdk import aws_ec2 as ec2
 
 __all__ = ["ModelArtifactStore"]
 
 _EXPIRING = (grammar.INCOMING_PREFIX, grammar.RESULTS_PREFIX)
 _RESERVED = (*_EXPIRING, grammar.HEAT_PREFIX)
+_OBJECT_ACTIONS = (
+    "s3:AbortMultipartUpload",
+    "s3:DeleteObject",
+    "s3:DeleteObjectVersion",
+    "s3:GetObject",
+    "s3:GetObjectVersion",
+    "s3:ListBucket",
+    "s3:ListBucketVersions",
+    "s3:PutObject",
+)
+"""What reads, writes or lists objects. The bucket's administration is left alone: a mistake must stay correctable."""
 
 
 class ModelArtifactStore(Construct):
@@ -30,16 +45,23 @@ class ModelArtifactStore(Construct):
     Versioning is off by design. An artifact's key holds its digest and is written once, so there is never an older version to go back to;
     instances keep serving the copy they have whatever the bucket's history says, and old versions of uploads would be kept and billed.
 
+    A bucket that is given is used as it is; nothing of it is changed silently. Its owner must have switched on: notifications to
+    EventBridge (without them no upload is ever admitted), expiry of ``incoming/`` and ``results/`` after a day, abortion of incomplete
+    multipart uploads, refusal of plain HTTP, and blocked public access. Versioning should be off. It must be in the endpoints' region.
+
     Args:
         scope: the parent.
         id: the id below the parent.
+        bucket: a bucket that exists or that this app defines elsewhere. Default: one of its own.
         models_prefix: the prefix of the artifacts, folders that each end in ``/``. Default ``models/``.
-        encryption_key: KMS key of the objects. Default: S3-managed encryption; a request to KMS for every cold load is saved.
-        access_logs_bucket: where S3 writes its server access logs, below ``artifacts/``. Default: none are written.
-        removal_policy: what happens to the bucket with the stack. Default: it stays.
+        encryption_key: KMS key of the objects. Default: the key that the given bucket names; for a bucket of its own, S3-managed
+            encryption: a request to KMS for every cold load is saved.
+        access_logs_bucket: where S3 writes its server access logs, below ``artifacts/``. Default: none are written. Not for a given bucket.
+        removal_policy: what happens to the bucket with the stack. Default: it stays. Not for a given bucket.
 
     Raises:
         PrefixError: the prefix does not end in ``/``, looks like an artifact, or lies where objects expire.
+        BucketError: a setting of the bucket is given together with ``bucket``.
 
     Source of the prefix rule: Amazon SageMaker AI, Create a Multi-Model Endpoint; S3DataSource requires the slash in words.
     """
@@ -49,15 +71,30 @@ class ModelArtifactStore(Construct):
         scope: Construct,
         id: str,  # noqa: A002 - CDK's name for it
         *,
+        bucket: s3.IBucket | None = None,
         models_prefix: str = grammar.MODELS_PREFIX,
         encryption_key: kms.IKey | None = None,
         access_logs_bucket: s3.IBucket | None = None,
-        removal_policy: cdk.RemovalPolicy = cdk.RemovalPolicy.RETAIN,
+        removal_policy: cdk.RemovalPolicy | None = None,
     ) -> None:
+        prefix = _check_models_prefix(models_prefix)
+        if bucket is not None:
+            _check_given({"access_logs_bucket": access_logs_bucket, "removal_policy": removal_policy})
         super().__init__(scope, id)
-        self.models_prefix = _check_models_prefix(models_prefix)
+        self.models_prefix = prefix
         """The prefix of the artifacts, ending in ``/``."""
-        self._key = encryption_key
+        self._owned = bucket is None
+        self.bucket: s3.IBucket = (
+            self._build_bucket(encryption_key, access_logs_bucket, cdk.RemovalPolicy.RETAIN if removal_policy is None else removal_policy)
+            if bucket is None
+            else bucket
+        )
+        """The bucket."""
+        self._key = self.bucket.encryption_key if encryption_key is None else encryption_key
+
+    def _build_bucket(
+        self, encryption_key: kms.IKey | None, access_logs_bucket: s3.IBucket | None, removal_policy: cdk.RemovalPolicy
+    ) -> s3.Bucket:
         bucket = s3.Bucket(
             self,
             "Bucket",
@@ -88,8 +125,7 @@ class ModelArtifactStore(Construct):
             bucket,
             {"NIST.800.53.R5-S3BucketVersioningEnabled": "Artifacts are immutable: the key holds the digest and is written once."},
         )
-        self.bucket: s3.IBucket = bucket
-        """The bucket."""
+        return bucket
 
     @property
     def model_data_url(self) -> str:
@@ -117,11 +153,24 @@ class ModelArtifactStore(Construct):
             "stores artifacts of every tenant and version below the prefix",
         )
 
-    def grant_put_incoming(self, grantee: iam.IGrantable) -> iam.Grant:
-        """Let ``grantee`` upload below ``incoming/``, or sign such uploads."""
-        return self._grant_put(
-            grantee, ["s3:PutObject"], grammar.INCOMING_PREFIX, "signs uploads of every tenant and version below the prefix"
-        )
+    def grant_put_incoming(self, grantee: iam.IGrantable, *, tenant: str | None = None) -> iam.Grant:
+        """Let ``grantee`` upload below ``incoming/``, or sign such uploads.
+
+        Args:
+            grantee: who.
+            tenant: a tenant id, or an IAM policy variable such as ``${aws:PrincipalTag/tenant}``. Default: every tenant's uploads.
+
+        Raises:
+            TenantError: ``tenant`` is outside the grammar; a looser pattern would reach other tenants.
+        """
+        if tenant is None:
+            why = "signs uploads of every tenant and version below the prefix"
+            return self._grant_put(grantee, ["s3:PutObject"], grammar.INCOMING_PREFIX, why)
+        try:
+            folder = grammar.tenant_pattern(tenant).removesuffix("*")
+        except grammar.GrammarError as error:
+            raise TenantError("The tenant cannot be granted", value=tenant, allowed=error.allowed, fix="Pass the tenant's id") from error
+        return self._grant_put(grantee, ["s3:PutObject"], f"{grammar.INCOMING_PREFIX}{folder}", "uploads versions of its own tenant only")
 
     def grant_read_incoming(self, grantee: iam.IGrantable) -> iam.Grant:
         """Let ``grantee`` get uploads."""
@@ -131,14 +180,72 @@ class ModelArtifactStore(Construct):
             grantee, ["s3:GetObject"], grammar.INCOMING_PREFIX, "inspects uploads of every tenant and version below the prefix"
         )
 
+    def restrict_to_vpc_endpoint(self, endpoint: ec2.IVpcEndpoint | str, *, allowed: Sequence[iam.IRole | str] = ()) -> None:
+        """Refuse to read, write or list objects unless the request comes through a VPC endpoint or from an allowed role.
+
+        Everyone else is refused, administrators too; the bucket's own settings stay reachable, so that the rule can be taken back. A
+        request with a presigned URL counts as made by the role that signed it: as long as the onboarding function's role is allowed,
+        tenants upload from anywhere. Endpoints outside the VPC load artifacts with their execution role, which then must be allowed too.
+
+        Args:
+            endpoint: S3's gateway endpoint, such as `PrivateAccess.s3`, or its id.
+            allowed: roles, or ARNs of roles with IAM wildcards, that reach the bucket from outside the endpoint: the onboarding and the
+                admission function unless they are placed in the VPC, execution roles of endpoints outside it.
+
+        Raises:
+            BucketError: the bucket is not the store's own, so that its policy is not ours to write; or ``allowed`` holds everybody.
+
+        Source: Amazon S3, Controlling access from VPC endpoints with bucket policies; IAM, aws:PrincipalArn.
+        """
+        if not self._owned:
+            raise BucketError(
+                "The policy of a given bucket is not changed",
+                value=self.bucket.node.path,
+                allowed="the store's own bucket",
+                fix="Let the store build the bucket, or add the statement where the bucket is defined",
+            )
+        roles = [role if isinstance(role, str) else role.role_arn for role in allowed]
+        for role in roles:
+            if not cdk.Token.is_unresolved(role) and not role.startswith("arn:"):
+                raise BucketError(
+                    "The restriction cannot except this role", value=role, allowed="ARNs of roles, or roles", fix="Name the roles"
+                )
+        conditions: dict[str, dict[str, object]] = {
+            "StringNotEquals": {"aws:SourceVpce": endpoint if isinstance(endpoint, str) else endpoint.vpc_endpoint_id}
+        }
+        if roles:
+            conditions["ArnNotLike"] = {"aws:PrincipalArn": roles}
+        self.bucket.add_to_resource_policy(
+            iam.PolicyStatement(
+                sid="ObjectsOnlyThroughTheVpcEndpoint",
+                effect=iam.Effect.DENY,
+                principals=[iam.AnyPrincipal()],
+                actions=list(_OBJECT_ACTIONS),
+                resources=[self.bucket.bucket_arn, self.bucket.arn_for_objects("*")],
+                conditions=conditions,
+            )
+        )
+
     def _grant_put(self, grantee: iam.IGrantable, actions: Sequence[str], prefix: str, why: str) -> iam.Grant:
         if self._key is not None:
             self._key.grant(grantee, "kms:Decrypt", "kms:GenerateDataKey")
         return self._grant(grantee, actions, prefix, why)
 
     def _grant(self, grantee: iam.IGrantable, actions: Sequence[str], prefix: str, why: str) -> iam.Grant:
-        acknowledge_grant(grantee, {f"/{prefix}*": f"The grantee {why}; keys are not known when the stack is deployed."})
+        tail = f"/{prefix}*".replace("${", "<").replace("}", ">")
+        acknowledge_grant(grantee, {tail: f"The grantee {why}; keys are not known when the stack is deployed."})
         return iam.Grant.add_to_principal(grantee=grantee, actions=actions, resource_arns=[self.bucket.arn_for_objects(f"{prefix}*")])
+
+
+def _check_given(settings: dict[str, object]) -> None:
+    given = [name for name, value in settings.items() if value is not None]
+    if given:
+        raise BucketError(
+            "A bucket that is given keeps its settings",
+            value=", ".join(given),
+            allowed="bucket without settings of the bucket, or settings without bucket",
+            fix="Leave them out and make the settings where the bucket is defined",
+        )
 
 
 def _check_models_prefix(prefix: str) -> str:

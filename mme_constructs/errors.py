@@ -6,14 +6,17 @@ from typing import ClassVar
 
 __all__ = [
     "AutoScalingError",
+    "BucketError",
     "ConfigurationError",
     "ContainerError",
     "EncryptionError",
     "EndpointNameError",
+    "EndpointPolicyError",
     "FunctionError",
     "InstanceCountError",
     "LambdaCodeError",
     "MetricError",
+    "NetworkError",
     "PoolError",
     "PrefixError",
     "TenantError",
@@ -121,3 +124,21 @@ class TrustError(ConfigurationError):
     """A role would be assumable by nobody or by anybody."""
 
     code = "trust"
+
+
+class NetworkError(ConfigurationError):
+    """The network cannot serve what is placed in it."""
+
+    code = "network"
+
+
+class BucketError(ConfigurationError):
+    """A setting of a bucket that is not ours to change."""
+
+    code = "bucket"
+
+
+class EndpointPolicyError(ConfigurationError):
+    """A policy for a VPC endpoint that cannot carry it."""
+
+    code = "endpoint-policy"

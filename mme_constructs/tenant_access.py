@@ -1,9 +1,9 @@
-"""What a tenant's session may do: its own paths of the API, nothing else."""
+"""What a tenant's session may do: its own paths of the API, and where it is let in its own uploads, models and components."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import aws_cdk as cdk
 from aws_cdk import aws_iam as iam
@@ -14,22 +14,42 @@ from mme_constructs.errors import TrustError
 from mme_facts.grammar import tenant_pattern
 
 if TYPE_CHECKING:
+    from mme_constructs.artifact_store import ModelArtifactStore
+    from mme_constructs.endpoint_interface import IMultiModelEndpoint
     from mme_constructs.tenant_api import TenantApi
 
-__all__ = ["TENANT_TAG", "TenantAccess"]
+__all__ = ["TENANT_TAG", "DedicatedEndpoint", "TenantAccess"]
 
 TENANT_TAG = "tenant"
-"""The session tag that says whose session it is."""
+"""The session tag that says whose session it is, and the resource tag that says whose inference component it is."""
 
 _TENANT = f"${{aws:PrincipalTag/{TENANT_TAG}}}"
+_INVOKE = ["sagemaker:InvokeEndpoint"]
+
+
+class DedicatedEndpoint(Protocol):
+    """An endpoint of inference components."""
+
+    @property
+    def endpoint_arn(self) -> str:
+        """Its ARN."""
 
 
 class TenantAccess(Construct):
-    """One role for all tenants: a session of it reaches only the paths of the tenant in its session tag.
+    """One role for all tenants: a session of it reaches only what belongs to the tenant in its session tag.
 
     API Gateway passes no session tags to a function, so the policy confines the tenant, not the code: ``execute-api:Invoke`` on
     ``/tenants/${aws:PrincipalTag/tenant}`` and below. The methods are spelled out, because a wildcard there also matches slashes:
     ``*/tenants/versions/*`` would match ``GET/tenants/other/models/tenants/versions/v1-...``.
+
+    Three more ways are open only where they are asked for, to tenants whose applications call AWS themselves:
+
+    - ``store``: S3 uploads below ``incoming/<tenant>/``.
+    - ``endpoints``: InvokeEndpoint on these shared endpoints with a TargetModel below ``<tenant>/``; a call without TargetModel is denied.
+    - ``dedicated_endpoints``: InvokeEndpoint on these endpoints without TargetModel, for inference components whose resource tag ``tenant``
+      equals the session's tag; those of others, and those without the tag, are denied in words. Names decide nothing: a pattern for the
+      components of ``acme`` would match those of ``acme-evil``. It rests on SageMaker authorizing such a call for the endpoint and for the
+      component, as the Service Authorization Reference lists them.
 
     Args:
         scope: the parent.
@@ -37,12 +57,15 @@ class TenantAccess(Construct):
         api: the API.
         trusted: who may open sessions: named principals, which must set the tag (and no other) on the session.
         max_session_seconds: 3,600 to 43,200. Default 3,600, also the limit when one role assumes another.
+        store: whose ``incoming/`` tenants may write without a presigned URL. Default: none.
+        endpoints: shared endpoints that tenants may invoke without the API. Default: none.
+        dedicated_endpoints: endpoints of inference components that tenants may invoke without the API. Default: none.
 
     Raises:
         TrustError: ``trusted`` is empty, or holds anybody.
 
     Sources: AWS IAM, Pass session tags in AWS STS; Amazon API Gateway, Control access for invoking an API; Amazon SageMaker AI,
-    Multi-Model Endpoint Security.
+    Multi-Model Endpoint Security; Service Authorization Reference: Amazon SageMaker.
     """
 
     def __init__(
@@ -53,6 +76,9 @@ class TenantAccess(Construct):
         api: TenantApi,
         trusted: Sequence[iam.IPrincipal],
         max_session_seconds: int = 3600,
+        store: ModelArtifactStore | None = None,
+        endpoints: Sequence[IMultiModelEndpoint] = (),
+        dedicated_endpoints: Sequence[DedicatedEndpoint] = (),
     ) -> None:
         _check_trusted(trusted)
         super().__init__(scope, id)
@@ -64,7 +90,7 @@ class TenantAccess(Construct):
             self,
             "Role",
             assumed_by=iam.CompositePrincipal(*(iam.SessionTagsPrincipal(principal).with_conditions(conditions) for principal in trusted)),
-            description="A tenant's session: only the paths of the tenant in the session tag.",
+            description="A tenant's session: only what belongs to the tenant in the session tag.",
             max_session_duration=cdk.Duration.seconds(max_session_seconds),
         )
         """The role. Assume it with the session tag ``tenant``."""
@@ -80,6 +106,31 @@ class TenantAccess(Construct):
         )
         own = f"/tenants/<aws:PrincipalTag/{TENANT_TAG}>/*"
         acknowledge_wildcards(self.role, {own: "Every path below the tenant's own; the part before the wildcard ends in a slash."})
+        if store is not None:
+            store.grant_put_incoming(self.role, tenant=_TENANT)
+        for endpoint in endpoints:
+            endpoint.grant_invoke_tenant(self.role, _TENANT)
+        if dedicated_endpoints:
+            self._allow_components(dedicated_endpoints)
+
+    def _allow_components(self, endpoints: Sequence[DedicatedEndpoint]) -> None:
+        components = cdk.Stack.of(self).format_arn(service="sagemaker", resource="inference-component", resource_name="*")
+        owner = {f"aws:ResourceTag/{TENANT_TAG}": _TENANT}
+        self.role.add_to_policy(
+            iam.PolicyStatement(
+                actions=_INVOKE,
+                resources=[endpoint.endpoint_arn for endpoint in endpoints],
+                conditions={"Null": {"sagemaker:TargetModel": "true"}},
+            )
+        )
+        self.role.add_to_policy(iam.PolicyStatement(actions=_INVOKE, resources=[components], conditions={"StringEquals": owner}))
+        self.role.add_to_policy(
+            iam.PolicyStatement(effect=iam.Effect.DENY, actions=_INVOKE, resources=[components], conditions={"StringNotEquals": owner})
+        )
+        acknowledge_wildcards(
+            self.role,
+            {":inference-component/*": "The component's resource tag decides whose it is; a condition compares it with the session's."},
+        )
 
 
 def _check_trusted(trusted: Sequence[iam.IPrincipal]) -> None:
@@ -87,7 +138,8 @@ def _check_trusted(trusted: Sequence[iam.IPrincipal]) -> None:
     if not trusted:
         raise TrustError("Nobody could open a tenant's session", value=[], allowed=allowed, fix="Pass the role that signs tenants in")
     for principal in trusted:
-        if isinstance(principal, iam.StarPrincipal | iam.AnyPrincipal):
+        named = [name for names in principal.policy_fragment.principal_json.values() for name in names]
+        if isinstance(principal, iam.StarPrincipal | iam.AnyPrincipal) or "*" in named or not named:
             raise TrustError(
                 "Anybody could open a tenant's session", value=type(principal).__name__, allowed=allowed, fix="Name the principals"
             )

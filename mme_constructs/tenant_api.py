@@ -21,6 +21,8 @@ from mme_constructs.tenant_function import FunctionSettings, LogSettings, Tenant
 from mme_facts.limits import API_GATEWAY_TIMEOUT_SECONDS, ARTIFACT_BYTES
 
 if TYPE_CHECKING:
+    from aws_cdk import aws_ec2 as ec2
+
     from mme_constructs.artifact_store import ModelArtifactStore
     from mme_constructs.tenant_registry import TenantRegistry
 
@@ -68,6 +70,11 @@ class TenantApi(Construct):
     Bodies are binary in both directions. Errors of the gateway are problem documents like those of the functions. Access logs go to a log
     group of its own; API Gateway writes them only if the account has a CloudWatch role for it (one per account and region).
 
+    With ``private_endpoint`` the API has no public address, and its resource policy refuses every call that does not come through that
+    VPC endpoint. The policy only refuses, it allows nothing: in the API's own account an allowance of the resource policy is enough for a
+    signed call, so one for everybody would lift the tenants' confinement (Amazon API Gateway, How API Gateway resource policies affect
+    authorization workflow). Callers of other accounts assume a role of this account, as tenants' sessions do.
+
     Args:
         scope: the parent.
         id: the id below the parent.
@@ -82,6 +89,8 @@ class TenantApi(Construct):
         account_logging: whether this construct sets the account's CloudWatch role, as the first or only API of an account must. The setting
             is shared by all APIs of the account and region, so it stays when the stack goes. Default: no, it is set elsewhere.
         account_logging_removal_policy: what happens to that setting with the stack. Default: it stays.
+        private_endpoint: the ``execute-api`` VPC endpoint that alone reaches the API, such as `PrivateAccess.execute_api`. Default: the API
+            has a public address, in the region only.
 
     Raises:
         PoolError: there is no pool, or two share a name or framework.
@@ -102,6 +111,7 @@ class TenantApi(Construct):
         log_settings: LogSettings | None = None,
         account_logging: bool = False,
         account_logging_removal_policy: cdk.RemovalPolicy = cdk.RemovalPolicy.RETAIN,
+        private_endpoint: ec2.IInterfaceVpcEndpoint | None = None,
     ) -> None:
         environment = function_environment(store=store, registry=registry, pools=pools, max_artifact_bytes=max_artifact_bytes)
         super().__init__(scope, id)
@@ -131,7 +141,7 @@ class TenantApi(Construct):
         registry.grant_read_routes(self.invocation.role)
         for pool in pools:
             pool.endpoint.grant_invoke(self.invocation.role)
-        self.api = self._build_api(Throttle() if throttle is None else throttle, log_settings)
+        self.api = self._build_api(Throttle() if throttle is None else throttle, log_settings, private_endpoint)
         """The REST API."""
         if account_logging:
             self._build_account_logging(account_logging_removal_policy)
@@ -150,13 +160,19 @@ class TenantApi(Construct):
         """
         return self.api.arn_for_execute_api(method, path, STAGE)
 
-    def _build_api(self, throttle: Throttle, log_settings: LogSettings) -> apigateway.RestApi:
+    def _build_api(
+        self, throttle: Throttle, log_settings: LogSettings, private_endpoint: ec2.IInterfaceVpcEndpoint | None
+    ) -> apigateway.RestApi:
         access_logs = logs.LogGroup(self, "AccessLogs", retention=log_settings.retention, removal_policy=log_settings.removal_policy)
         api = apigateway.RestApi(
             self,
             "Api",
             description="Tenants onboard and invoke their models.",
-            endpoint_types=[apigateway.EndpointType.REGIONAL],
+            endpoint_configuration=apigateway.EndpointConfiguration(
+                types=[apigateway.EndpointType.REGIONAL if private_endpoint is None else apigateway.EndpointType.PRIVATE],
+                vpc_endpoints=None if private_endpoint is None else [private_endpoint],
+            ),
+            policy=None if private_endpoint is None else _only_through(private_endpoint),
             binary_media_types=["*/*"],
             cloud_watch_role=False,
             default_method_options=apigateway.MethodOptions(authorization_type=apigateway.AuthorizationType.IAM),
@@ -210,6 +226,20 @@ class TenantApi(Construct):
         acknowledge(
             role, {f"AwsSolutions-IAM4[{managed}]": "AWS maintains it for exactly this role; the setting serves every API of the account."}
         )
+
+
+def _only_through(endpoint: ec2.IInterfaceVpcEndpoint) -> iam.PolicyDocument:
+    return iam.PolicyDocument(
+        statements=[
+            iam.PolicyStatement(
+                effect=iam.Effect.DENY,
+                principals=[iam.AnyPrincipal()],
+                actions=["execute-api:Invoke"],
+                resources=["execute-api:/*"],
+                conditions={"StringNotEquals": {"aws:SourceVpce": endpoint.vpc_endpoint_id}},
+            )
+        ]
+    )
 
 
 def _settings(settings: FunctionSettings | None) -> FunctionSettings:

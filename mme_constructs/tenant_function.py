@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import aws_cdk as cdk
 from aws_cdk import aws_iam as iam
@@ -15,6 +16,9 @@ from constructs import Construct
 from mme_constructs.acknowledge import acknowledge, acknowledge_wildcards
 from mme_constructs.errors import FunctionError
 from mme_constructs.lambda_code import LambdaCode
+
+if TYPE_CHECKING:
+    from aws_cdk import aws_ec2 as ec2
 
 __all__ = ["FunctionSettings", "LogSettings", "TenantFunction"]
 
@@ -43,9 +47,14 @@ class FunctionSettings:
         reserved_concurrency: concurrent executions that are set aside and not exceeded. Default: the account's pool. The account must keep
             100 executions unreserved, so new accounts with a quota of 10 cannot reserve any.
         tracing: whether X-Ray traces it; its role then may send segments. Default: no.
+        vpc: the VPC that the function joins; its role then may attach it. What it calls must be reachable from there, such as through
+            `PrivateAccess`. Default: none, the function calls AWS's public endpoints.
+        subnets: which subnets of ``vpc``. Default: those that CDK chooses, the private ones with a way out.
+        security_groups: groups of the function in ``vpc``. Default: a group of its own that lets nothing in.
+        environment: variables besides the platform's own, such as ``AWS_ENDPOINT_URL_SAGEMAKER_RUNTIME``. Default: none.
 
     Raises:
-        FunctionError: a number is outside Lambda's limits (AWS Lambda, quotas).
+        FunctionError: a number is outside Lambda's limits (AWS Lambda, quotas), or subnets or groups are given without a VPC.
     """
 
     memory_mb: int = 1024
@@ -53,8 +62,16 @@ class FunctionSettings:
     ephemeral_storage_mb: int = 512
     reserved_concurrency: int | None = None
     tracing: bool = False
+    vpc: ec2.IVpc | None = None
+    subnets: ec2.SubnetSelection | None = None
+    security_groups: Sequence[ec2.ISecurityGroup] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        if self.vpc is None and (self.subnets is not None or self.security_groups):
+            raise FunctionError(
+                "Subnets and security groups belong to a VPC", value=None, allowed="a VPC for them", fix="Pass vpc, or leave them out"
+            )
         for name, lowest, greatest in (("memory_mb", 128, 10_240), ("timeout_seconds", 1, 900), ("ephemeral_storage_mb", 512, 10_240)):
             if not lowest <= (value := getattr(self, name)) <= greatest:
                 raise FunctionError(
@@ -77,8 +94,8 @@ class TenantFunction(Construct):
         id: the id below the parent.
         handler: dotted name in the functions' code.
         description: what it does.
-        environment: variables, named in `mme_facts.environment`.
-        settings: size and limits.
+        environment: variables, named in `mme_facts.environment`. Those of ``settings`` come on top.
+        settings: size, limits and place.
         log_settings: how long its logs are kept.
         dead_letter_queue: where events go that failed for good. Default: none, for functions that are called synchronously.
     """
@@ -101,6 +118,8 @@ class TenantFunction(Construct):
         self.role = iam.Role(self, "Role", assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"), description=description)
         """Its role."""
         self.log_group.grant_write(self.role)
+        if settings.vpc is not None:
+            _grant_interfaces(self.role)
         self.function = lambda_.Function(
             self,
             "Function",
@@ -109,7 +128,7 @@ class TenantFunction(Construct):
             code=LambdaCode.code(self),
             handler=handler,
             description=description,
-            environment=dict(environment),
+            environment={**settings.environment, **environment},
             role=self.role,
             log_group=self.log_group,
             memory_size=settings.memory_mb,
@@ -118,6 +137,9 @@ class TenantFunction(Construct):
             reserved_concurrent_executions=settings.reserved_concurrency,
             tracing=lambda_.Tracing.ACTIVE if settings.tracing else lambda_.Tracing.DISABLED,
             dead_letter_queue=dead_letter_queue,
+            vpc=settings.vpc,
+            vpc_subnets=settings.subnets,
+            security_groups=list(settings.security_groups) or None,
         )
         """The function."""
         cfn_function = self.function.node.default_child
@@ -131,3 +153,27 @@ class TenantFunction(Construct):
                 self.function,
                 {"NIST.800.53.R5-LambdaDLQ": "Called synchronously: the caller gets the error; the queues are for asynchronous events."},
             )
+
+
+def _grant_interfaces(role: iam.Role) -> None:
+    """Let Lambda attach the function to its subnets with ``role``.
+
+    Source: AWS Lambda, Giving Lambda functions access to resources in an Amazon VPC (execution role permissions). The same actions as in
+    AWS's managed policy AWSLambdaVPCAccessExecutionRole, without its right to write every log group.
+    """
+    role.add_to_policy(
+        iam.PolicyStatement(
+            actions=[
+                "ec2:AssignPrivateIpAddresses",
+                "ec2:CreateNetworkInterface",
+                "ec2:DeleteNetworkInterface",
+                "ec2:DescribeNetworkInterfaces",
+                "ec2:DescribeSubnets",
+                "ec2:UnassignPrivateIpAddresses",
+            ],
+            resources=["*"],
+        )
+    )
+    acknowledge_wildcards(
+        role, {"*": "Lambda checks these actions on every resource before it attaches a function; its interfaces have no name before."}
+    )

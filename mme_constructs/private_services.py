@@ -1,0 +1,76 @@
+"""The AWS services that the platform reaches through VPC endpoints, and where their FIPS variants exist."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from enum import StrEnum
+
+import aws_cdk as cdk
+from aws_cdk import aws_ec2 as ec2
+
+from mme_constructs.errors import NetworkError
+
+__all__ = ["FIPS_SERVICES", "INTERFACE_SERVICES", "PrivateService", "check_fips_region", "check_names"]
+
+
+class PrivateService(StrEnum):
+    """A service behind a VPC endpoint, by the name that PrivateLink gives it."""
+
+    SAGEMAKER_RUNTIME = "sagemaker.runtime"
+    SAGEMAKER_API = "sagemaker.api"
+    LOGS = "logs"
+    STS = "sts"
+    EVENTS = "events"
+    EXECUTE_API = "execute-api"
+    ECR_API = "ecr.api"
+    ECR_DOCKER = "ecr.dkr"
+    S3 = "s3"
+    DYNAMODB = "dynamodb"
+
+
+_SERVICE = ec2.InterfaceVpcEndpointAwsService
+
+INTERFACE_SERVICES = {
+    PrivateService.SAGEMAKER_RUNTIME: _SERVICE.SAGEMAKER_RUNTIME,
+    PrivateService.SAGEMAKER_API: _SERVICE.SAGEMAKER_API,
+    PrivateService.LOGS: _SERVICE.CLOUDWATCH_LOGS,
+    PrivateService.STS: _SERVICE.STS,
+    PrivateService.EVENTS: _SERVICE.EVENTBRIDGE,
+    PrivateService.EXECUTE_API: _SERVICE.APIGATEWAY,
+    PrivateService.ECR_API: _SERVICE.ECR,
+    PrivateService.ECR_DOCKER: _SERVICE.ECR_DOCKER,
+}
+"""Service -> what CDK makes an interface endpoint of; CDK knows the prefix of each partition."""
+
+FIPS_SERVICES = {
+    PrivateService.SAGEMAKER_RUNTIME: _SERVICE.SAGEMAKER_RUNTIME_FIPS,
+    PrivateService.SAGEMAKER_API: _SERVICE.SAGEMAKER_API_FIPS,
+}
+"""Service -> its FIPS variant."""
+
+
+def check_fips_region(region: str) -> None:
+    """Refuse FIPS variants where SageMaker has none, if the region is known at synthesis.
+
+    Raises:
+        NetworkError: the region is outside the United States.
+
+    Source: AWS, Federal Information Processing Standard (FIPS) 140: endpoints by service (Amazon SageMaker runtime).
+    """
+    if not cdk.Token.is_unresolved(region) and not region.startswith("us-"):
+        raise NetworkError(
+            "SageMaker's runtime has no FIPS endpoint in this region",
+            value=region,
+            allowed="regions of the United States, GovCloud included",
+            fix="Leave fips out",
+        )
+
+
+def check_names(names: Collection[str]) -> frozenset[PrivateService]:
+    """The services of ``names``; raises `NetworkError` for one that the platform does not use."""
+    unknown = sorted(set(names) - set(PrivateService))
+    if unknown:
+        raise NetworkError(
+            "The platform reaches no such service", value=unknown[0], allowed=", ".join(PrivateService), fix="Use one of these names"
+        )
+    return frozenset(PrivateService(name) for name in names)
