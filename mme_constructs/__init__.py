@@ -11,35 +11,55 @@ if TYPE_CHECKING:
     from mme_constructs.artifact_store import ModelArtifactStore as ModelArtifactStore
     from mme_constructs.container import ImageLocation as ImageLocation
     from mme_constructs.container import MultiModelContainer as MultiModelContainer
+    from mme_constructs.data_capture import DataCapture as DataCapture
+    from mme_constructs.deployment import AllAtOnceDeployment as AllAtOnceDeployment
+    from mme_constructs.deployment import CanaryDeployment as CanaryDeployment
+    from mme_constructs.deployment import CapacitySize as CapacitySize
+    from mme_constructs.deployment import LinearDeployment as LinearDeployment
+    from mme_constructs.deployment import RollingDeployment as RollingDeployment
     from mme_constructs.endpoint_interface import IMultiModelEndpoint as IMultiModelEndpoint
     from mme_constructs.errors import ConfigurationError as ConfigurationError
     from mme_constructs.lambda_code import LambdaCode as LambdaCode
     from mme_constructs.model_admission import ModelAdmission as ModelAdmission
-    from mme_constructs.multi_model_endpoint import InvocationScaling as InvocationScaling
     from mme_constructs.multi_model_endpoint import MultiModelEndpoint as MultiModelEndpoint
     from mme_constructs.multi_tenant_inference import MultiTenantInference as MultiTenantInference
     from mme_constructs.multi_tenant_inference import PlatformFunctions as PlatformFunctions
     from mme_constructs.multi_tenant_inference import PoolSettings as PoolSettings
+    from mme_constructs.network import EndpointNetwork as EndpointNetwork
+    from mme_constructs.pipeline import InferencePipeline as InferencePipeline
+    from mme_constructs.pipeline import PipelineStep as PipelineStep
     from mme_constructs.platform_admin import PlatformAdmin as PlatformAdmin
     from mme_constructs.pool import ModelPool as ModelPool
-    from mme_constructs.private_access import PrivateAccess as PrivateAccess
-    from mme_constructs.private_services import PrivateService as PrivateService
+    from mme_constructs.scaling import CacheScaling as CacheScaling
+    from mme_constructs.scaling import CpuScaling as CpuScaling
+    from mme_constructs.scaling import InvocationScaling as InvocationScaling
+    from mme_constructs.scaling import ScheduledScaling as ScheduledScaling
     from mme_constructs.tenant_access import TenantAccess as TenantAccess
     from mme_constructs.tenant_api import TenantApi as TenantApi
     from mme_constructs.tenant_api import Throttle as Throttle
     from mme_constructs.tenant_function import FunctionSettings as FunctionSettings
     from mme_constructs.tenant_function import LogSettings as LogSettings
     from mme_constructs.tenant_registry import TenantRegistry as TenantRegistry
+    from mme_constructs.variants import ProductionVariant as ProductionVariant
 
 __getattr__, __dir__ = attach(
     __name__,
     {
+        "AllAtOnceDeployment": "deployment",
+        "CacheScaling": "scaling",
+        "CanaryDeployment": "deployment",
+        "CapacitySize": "deployment",
         "ConfigurationError": "errors",
+        "CpuScaling": "scaling",
+        "DataCapture": "data_capture",
+        "EndpointNetwork": "network",
         "FunctionSettings": "tenant_function",
         "IMultiModelEndpoint": "endpoint_interface",
         "ImageLocation": "container",
-        "InvocationScaling": "multi_model_endpoint",
+        "InferencePipeline": "pipeline",
+        "InvocationScaling": "scaling",
         "LambdaCode": "lambda_code",
+        "LinearDeployment": "deployment",
         "LogSettings": "tenant_function",
         "ModelAdmission": "model_admission",
         "ModelArtifactStore": "artifact_store",
@@ -47,11 +67,13 @@ __getattr__, __dir__ = attach(
         "MultiModelContainer": "container",
         "MultiModelEndpoint": "multi_model_endpoint",
         "MultiTenantInference": "multi_tenant_inference",
+        "PipelineStep": "pipeline",
         "PlatformAdmin": "platform_admin",
         "PlatformFunctions": "multi_tenant_inference",
         "PoolSettings": "multi_tenant_inference",
-        "PrivateAccess": "private_access",
-        "PrivateService": "private_services",
+        "ProductionVariant": "variants",
+        "RollingDeployment": "deployment",
+        "ScheduledScaling": "scaling",
         "TenantAccess": "tenant_access",
         "TenantApi": "tenant_api",
         "TenantRegistry": "tenant_registry",

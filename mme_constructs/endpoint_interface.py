@@ -8,7 +8,7 @@ import aws_cdk as cdk
 from aws_cdk import aws_cloudwatch as cloudwatch
 from aws_cdk import aws_iam as iam
 
-from mme_constructs.errors import MetricError, TenantError
+from mme_constructs.errors import CacheError, MetricError, TenantError
 from mme_facts.grammar import GrammarError, tenant_pattern
 from mme_facts.metrics import ENDPOINT_METRICS
 
@@ -28,7 +28,30 @@ class IMultiModelEndpoint(Protocol):
 
     @property
     def variant_name(self) -> str:
-        """The production variant that serves."""
+        """The production variant that serves; of several, the first."""
+
+    @property
+    def variants(self) -> tuple[str, ...]:
+        """All production variants' names."""
+
+    @property
+    def instance_type(self) -> str | None:
+        """Instance type of `variant_name`; None if it is not known here."""
+
+    @property
+    def min_instances(self) -> int | None:
+        """Fewest instances of `variant_name`; None if it is not known here."""
+
+    @property
+    def max_instances(self) -> int | None:
+        """Most instances of `variant_name`; None if it is not known here."""
+
+    @property
+    def cache_enabled(self) -> bool:
+        """Whether models stay loaded after an invocation."""
+
+    def require_cache(self, purpose: str) -> None:
+        """Refuse an endpoint that keeps no model loaded; raises `CacheError`."""
 
     def grant_invoke(self, grantee: iam.IGrantable) -> iam.Grant:
         """Let ``grantee`` invoke every tenant's models."""
@@ -36,7 +59,7 @@ class IMultiModelEndpoint(Protocol):
     def grant_invoke_tenant(self, grantee: iam.IGrantable, tenant: str) -> iam.Grant:
         """Let ``grantee`` invoke one tenant's models."""
 
-    def metric(self, name: str, *, statistic: str | None = None, period_minutes: int = 1) -> cloudwatch.Metric:
+    def metric(self, name: str, *, statistic: str | None = None, period_minutes: int = 1, variant: str | None = None) -> cloudwatch.Metric:
         """A metric of the endpoint by its official name."""
 
 
@@ -46,6 +69,29 @@ class EndpointOperations:
     endpoint_name: str
     endpoint_arn: str
     variant_name: str
+    variants: tuple[str, ...]
+    instance_type: str | None
+    min_instances: int | None
+    max_instances: int | None
+    cache_enabled: bool
+    metric_endpoint_name: str
+
+    def require_cache(self, purpose: str) -> None:
+        """Refuse an endpoint that unloads every model after its invocation.
+
+        Args:
+            purpose: what needs loaded models, such as ``warm-up``.
+
+        Raises:
+            CacheError: the cache is disabled: whatever is loaded beforehand is gone before the next request.
+        """
+        if not self.cache_enabled:
+            raise CacheError(
+                f"{purpose} needs an endpoint that keeps models loaded",
+                value="cache_enabled=False",
+                allowed="cache_enabled=True",
+                fix=f"Enable the cache, or leave {purpose} out",
+            )
 
     def grant_invoke(self, grantee: iam.IGrantable) -> iam.Grant:
         """Let ``grantee`` invoke **every** tenant's models: for functions that map the caller to a tenant themselves."""
@@ -75,16 +121,20 @@ class EndpointOperations:
             conditions={"StringLike": {"sagemaker:TargetModel": [pattern]}},
         )
 
-    def metric(self, name: str, *, statistic: str | None = None, period_minutes: int = 1) -> cloudwatch.Metric:
+    def metric(self, name: str, *, statistic: str | None = None, period_minutes: int = 1, variant: str | None = None) -> cloudwatch.Metric:
         """A metric of the endpoint.
+
+        It names the endpoint by text where the text is known, so that an alarm on it does not depend on the endpoint, which may in turn
+        depend on the alarm to roll an update back.
 
         Args:
             name: official name, one of `mme_facts.metrics.ENDPOINT_METRICS`.
             statistic: CloudWatch statistic (``Average``, ``p99``). Default: the metric's usual one.
             period_minutes: whole minutes; the metrics have no finer grain.
+            variant: which production variant. Default: `variant_name`.
 
         Raises:
-            MetricError: the metric does not exist or has no such statistic.
+            MetricError: the metric does not exist or has no such statistic, or there is no such variant.
         """
         known = ENDPOINT_METRICS.get(name)
         if known is None:
@@ -98,10 +148,14 @@ class EndpointOperations:
             raise MetricError(f"{name} has no such statistic", value=chosen, allowed=allowed, fix="Use one of these")
         if period_minutes < 1:
             raise MetricError(f"{name} has one value a minute", value=period_minutes, allowed="whole minutes from 1", fix="Use 1 or more")
+        if variant is not None and variant not in self.variants:
+            raise MetricError(
+                "The endpoint has no such variant", value=variant, allowed=", ".join(self.variants), fix="Use one of these, or none"
+            )
         return cloudwatch.Metric(
             namespace=known.namespace,
             metric_name=known.name,
-            dimensions_map={"EndpointName": self.endpoint_name, "VariantName": self.variant_name},
+            dimensions_map={"EndpointName": self.metric_endpoint_name, "VariantName": variant or self.variant_name},
             statistic=chosen,
             period=cdk.Duration.minutes(period_minutes),
         )

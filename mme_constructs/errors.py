@@ -7,21 +7,27 @@ from typing import ClassVar
 __all__ = [
     "AutoScalingError",
     "BucketError",
+    "CacheError",
     "ConfigurationError",
     "ContainerError",
+    "DeploymentError",
     "EncryptionError",
     "EndpointNameError",
     "EndpointPolicyError",
+    "EndpointSettingsError",
     "FunctionError",
+    "InferenceComponentError",
     "InstanceCountError",
     "LambdaCodeError",
     "MetricError",
     "NetworkError",
+    "PipelineError",
     "PoolError",
     "PrefixError",
     "TenantError",
     "ThrottleError",
     "TrustError",
+    "VariantError",
 ]
 
 
@@ -142,3 +148,39 @@ class EndpointPolicyError(ConfigurationError):
     """A policy for a VPC endpoint that cannot carry it."""
 
     code = "endpoint-policy"
+
+
+class CacheError(ConfigurationError):
+    """Warm-up or the like is asked of an endpoint that keeps no model loaded."""
+
+    code = "cache"
+
+
+class DeploymentError(ConfigurationError):
+    """The settings of an endpoint's updates cannot work."""
+
+    code = "deployment"
+
+
+class EndpointSettingsError(ConfigurationError):
+    """A setting of an endpoint that SageMaker refuses or ignores."""
+
+    code = "endpoint-settings"
+
+
+class InferenceComponentError(ConfigurationError):
+    """An inference component or its endpoint cannot work."""
+
+    code = "inference-component"
+
+
+class PipelineError(ConfigurationError):
+    """A serial inference pipeline that SageMaker refuses."""
+
+    code = "pipeline"
+
+
+class VariantError(ConfigurationError):
+    """The production variants of an endpoint do not fit."""
+
+    code = "variant"
