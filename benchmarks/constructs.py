@@ -64,7 +64,7 @@ def _synth(tell: Callable[[str], object]) -> Figure:
         ours, theirs, baseline = folder / "ours", folder / "l1", folder / "l1_app.py"
         _run(_PROJECT / "app.py", _PROJECT, ours)
         (asset,) = ours.glob("asset.*")
-        code = Path(shutil.copytree(asset, folder / "code"))
+        code = Path(shutil.copy(asset, folder / "code.zip"))
         l1_app.main(ours, code, baseline)
         _run(baseline, folder, theirs)
         count = _check_same(ours, theirs)

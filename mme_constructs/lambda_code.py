@@ -1,10 +1,11 @@
-"""The functions' code as one asset: a copy of installed packages. No Docker, no network, the same hash every time."""
+"""The functions' code as one asset: a zip of installed packages. No Docker, no network, the same hash every time."""
 
 from __future__ import annotations
 
-import shutil
+import hashlib
 import tempfile
-from collections.abc import Iterator
+import zipfile
+from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from constructs import Construct
 
 from mme_constructs.errors import LambdaCodeError
 
-__all__ = ["PACKAGES", "LambdaCode", "copy_packages"]
+__all__ = ["PACKAGES", "LambdaCode", "collect", "write_zip"]
 
 PACKAGES = ("mme_tenancy", "mme_facts", "aws_lambda_powertools", "jmespath", "typing_extensions")
 """Top-level packages and modules of the asset, all pure Python. Lambda's runtime brings boto3."""
@@ -39,9 +40,19 @@ class LambdaCode:
         if isinstance(found, s3_assets.Asset):
             return found
         with tempfile.TemporaryDirectory(prefix="mme-lambda-code-") as folder:
-            # CDK copies the folder into the cloud assembly while the asset is constructed, so it may go afterwards.
-            copy_packages(Path(folder))
-            asset = s3_assets.Asset(stack, "MmeLambdaCode", path=folder, display_name="mme-constructs functions")
+            # CDK copies the file into the cloud assembly while the asset is constructed, so it may go afterwards. One file instead of
+            # hundreds: CDK hashes and copies each.
+            archive = Path(folder) / "code.zip"
+            content = collect()
+            write_zip(content, archive)
+            asset = s3_assets.Asset(
+                stack,
+                "MmeLambdaCode",
+                path=str(archive),
+                # Of the files, not of the zip: compressors differ from machine to machine.
+                asset_hash=_hash(content),
+                display_name="mme-constructs functions",
+            )
         cdk.Annotations.of(asset).acknowledge_warning(
             "@aws-cdk/aws-lambda:codeFromBucketObjectVersionNotSpecified", "The key is the hash of the content: other code has another key."
         )
@@ -54,25 +65,38 @@ class LambdaCode:
         return lambda_.Code.from_bucket(asset.bucket, asset.s3_object_key)
 
 
-def copy_packages(folder: Path) -> None:
-    """Copy the packages into ``folder`` as Lambda unpacks them.
+def collect() -> dict[str, bytes]:
+    """The files of the packages: path as Lambda unpacks them -> content, in the order of their paths.
 
     Packages are located, never imported: importing ours would load boto3.
-
-    Args:
-        folder: an existing folder.
 
     Raises:
         LambdaCodeError: a package is not installed.
     """
-    for name in PACKAGES:
-        for source, relative in _files(name):
-            target = folder / relative
-            target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(source, target)
-    for path in folder.rglob("*"):
-        # Lambda runs the code as another user: a checkout under a strict umask must not produce files that it cannot read.
-        path.chmod(0o755 if path.is_dir() else 0o644)
+    return dict(sorted((relative.as_posix(), source.read_bytes()) for name in PACKAGES for source, relative in _files(name)))
+
+
+def write_zip(content: Mapping[str, bytes], archive: Path) -> None:
+    """Write files into a new zip, readable by everybody and without times: Lambda runs the code as another user.
+
+    Args:
+        content: what `collect` returned.
+        archive: the zip's path.
+    """
+    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as packed:
+        for name, data in content.items():
+            entry = zipfile.ZipInfo(name)
+            entry.external_attr = 0o100644 << 16
+            entry.compress_type = zipfile.ZIP_DEFLATED
+            packed.writestr(entry, data)
+
+
+def _hash(content: Mapping[str, bytes]) -> str:
+    digest = hashlib.sha256()
+    for name, data in content.items():
+        digest.update(f"{len(name)}:{name}:{len(data)}:".encode())
+        digest.update(data)
+    return digest.hexdigest()
 
 
 def _files(name: str) -> Iterator[tuple[Path, Path]]:

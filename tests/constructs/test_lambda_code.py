@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import zipfile
 from pathlib import Path
 
 import aws_cdk as cdk
@@ -15,7 +16,7 @@ from constructs import Construct
 
 from mme_constructs import lambda_code
 from mme_constructs.errors import LambdaCodeError
-from mme_constructs.lambda_code import PACKAGES, LambdaCode, copy_packages
+from mme_constructs.lambda_code import PACKAGES, LambdaCode, collect, write_zip
 from mme_local.toolchain import node
 
 HANDLERS = ("onboarding", "admission", "invocation")
@@ -23,9 +24,11 @@ HANDLERS = ("onboarding", "admission", "invocation")
 
 @pytest.fixture(scope="module")
 def asset(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("asset")
-    copy_packages(folder)
-    return folder
+    base = tmp_path_factory.mktemp("asset")
+    write_zip(collect(), base / "code.zip")
+    with zipfile.ZipFile(base / "code.zip") as archive:
+        archive.extractall(base / "code")
+    return base / "code"
 
 
 def test_the_asset_holds_its_packages_and_nothing_but_code(asset):
@@ -39,14 +42,15 @@ def test_the_asset_stays_far_below_lambdas_limit(asset):
     assert sum(path.stat().st_size for path in asset.rglob("*") if path.is_file()) < 10_000_000
 
 
-def test_every_file_can_be_read_by_lambdas_user_whatever_the_umask(tmp_path):
+def test_every_file_can_be_read_by_lambdas_user_whatever_the_umask_and_carries_no_time(tmp_path):
     before = os.umask(0o077)
     try:
-        copy_packages(tmp_path)
+        write_zip(collect(), tmp_path / "code.zip")
     finally:
         os.umask(before)
-    assert {path.stat().st_mode & 0o777 for path in tmp_path.rglob("*") if path.is_file()} == {0o644}
-    assert {path.stat().st_mode & 0o777 for path in tmp_path.rglob("*") if path.is_dir()} == {0o755}
+    with zipfile.ZipFile(tmp_path / "code.zip") as archive:
+        assert {entry.external_attr >> 16 for entry in archive.infolist()} == {0o100644}
+        assert {entry.date_time for entry in archive.infolist()} == {(1980, 1, 1, 0, 0, 0)}
 
 
 @pytest.mark.parametrize("handler", HANDLERS)
@@ -108,7 +112,7 @@ def test_changed_code_has_another_hash(tmp_path, monkeypatch):
     assert hashes[0] == hashes[2] != hashes[1]
 
 
-def test_a_missing_package_is_named(tmp_path, monkeypatch):
+def test_a_missing_package_is_named(monkeypatch):
     monkeypatch.setattr(lambda_code, "PACKAGES", ("no_such_package",))
     with pytest.raises(LambdaCodeError, match="not installed: got 'no_such_package'"):
-        copy_packages(tmp_path)
+        collect()

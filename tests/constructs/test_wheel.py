@@ -10,12 +10,13 @@ import subprocess
 import sys
 import sysconfig
 import venv
+import zipfile
 from pathlib import Path
 
 import aws_cdk as cdk
 import pytest
 
-from mme_constructs.lambda_code import LambdaCode, copy_packages
+from mme_constructs.lambda_code import LambdaCode, collect
 from mme_local.toolchain import node
 
 pytestmark = pytest.mark.xdist_group("wheel")
@@ -80,11 +81,12 @@ def test_a_ten_line_app_outside_the_checkout_synthesizes_with_complete_functions
     _run(python, "app.py", cwd=base, CDK_OUTDIR=str(outdir), CDK_VALIDATION="false", JSII_NODE=str(node()))
     template = json.loads((outdir / "Ten.template.json").read_text("utf-8"))
     assert sum(resource["Type"] == "AWS::Lambda::Function" for resource in template["Resources"].values()) == 2
-    (asset,) = outdir.glob("asset.*")
-    expected = tmp_path / "expected"
-    copy_packages(expected)
-    assert _contents(asset) == _contents(expected), "the wheel's code is the checkout's"
-    assert asset.name == f"asset.{LambdaCode.of(cdk.Stack(cdk.App(), 'Test')).asset_hash}", "and so is its hash"
+    (packed,) = outdir.glob("asset.*.zip")
+    asset = tmp_path / "asset"
+    with zipfile.ZipFile(packed) as archive:
+        archive.extractall(asset)
+    assert _contents(asset) == collect(), "the wheel's code is the checkout's"
+    assert packed.name == f"asset.{LambdaCode.of(cdk.Stack(cdk.App(), 'Test')).asset_hash}.zip", "and so is its hash"
     for handler in ("onboarding", "admission", "invocation"):
         script = f"import sys; sys.path.insert(0, {str(asset)!r}); from mme_tenancy.handlers import {handler} as m; print(m.__file__)"
         found = _run(python, "-c", script, cwd=tmp_path, AWS_DEFAULT_REGION="us-east-1", PYTHONDONTWRITEBYTECODE="1")
@@ -92,4 +94,4 @@ def test_a_ten_line_app_outside_the_checkout_synthesizes_with_complete_functions
 
 
 def _contents(folder):
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
