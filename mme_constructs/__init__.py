@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from mme_constructs.pipeline import PipelineStep as PipelineStep
     from mme_constructs.platform_admin import PlatformAdmin as PlatformAdmin
     from mme_constructs.pool import ModelPool as ModelPool
+    from mme_constructs.private_access import PrivateAccess as PrivateAccess
+    from mme_constructs.private_services import PrivateService as PrivateService
     from mme_constructs.scaling import CacheScaling as CacheScaling
     from mme_constructs.scaling import CpuScaling as CpuScaling
     from mme_constructs.scaling import InvocationScaling as InvocationScaling
@@ -71,6 +73,8 @@ __getattr__, __dir__ = attach(
         "PlatformAdmin": "platform_admin",
         "PlatformFunctions": "multi_tenant_inference",
         "PoolSettings": "multi_tenant_inference",
+        "PrivateAccess": "private_access",
+        "PrivateService": "private_services",
         "ProductionVariant": "variants",
         "RollingDeployment": "deployment",
         "ScheduledScaling": "scaling",
