@@ -1,131 +1,297 @@
-"""The container image that serves an endpoint's models."""
+"""The container that serves an endpoint's models: its image and what the model server in it is told."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import aws_cdk as cdk
 from aws_cdk import aws_iam as iam
 from constructs import Construct
 
 from mme_constructs.acknowledge import acknowledge_grant
+from mme_constructs.container_images import (
+    AssetImage,
+    FrameworkImageSource,
+    ImageLocation,
+    ImageSource,
+    RepositoryImage,
+    UriImage,
+)
+from mme_constructs.container_labels import ImageCapabilities, read_capabilities
 from mme_constructs.errors import ContainerError
-from mme_facts import images
+from mme_constructs.server_settings import ServerFamily, ServerSettings
+from mme_facts import dockerfile, images
+from mme_facts.images import Processor
+from mme_facts.instances import Architecture
+
+if TYPE_CHECKING:
+    from aws_cdk import aws_ecr as ecr
 
 __all__ = ["ImageLocation", "MultiModelContainer"]
 
-_ECR_URI = re.compile(
-    r"(?P<account>[0-9]{12})\.dkr\.ecr(?:-fips)?\.(?P<region>[a-z0-9-]+)\.(?P<suffix>[a-z0-9.-]+)/"
-    r"(?P<repository>[a-z0-9][a-z0-9._/-]*)(?::[A-Za-z0-9_][A-Za-z0-9_.-]*|@sha256:[0-9a-f]{64})"
-)
 _PULL = ["ecr:BatchCheckLayerAvailability", "ecr:GetDownloadUrlForLayer", "ecr:BatchGetImage"]
-
-
-@dataclass(frozen=True, slots=True)
-class ImageLocation:
-    """Where a container's image is, seen from one stack.
-
-    Attributes:
-        uri: image URI, possibly with tokens.
-        repository_arn: ECR repository that an execution role must be able to pull from.
-    """
-
-    uri: str
-    repository_arn: str
-
-
-class _Image(Protocol):
-    def locate(self, scope: Construct) -> ImageLocation: ...
+_MAX_VARIABLES = 100
+_MAX_VARIABLE_BYTES = 1024
+_MAX_ENVIRONMENT_BYTES = 32 * 1024
+_TRITON_REPOSITORY = "sagemaker-tritonserver"
 
 
 @dataclass(frozen=True, slots=True)
 class MultiModelContainer:
-    """An image with what the model server in it is told. Make one with `from_framework` or `from_image_uri`.
+    """An image with what the model server in it is told.
+
+    Make one with `from_framework`, `from_image_uri`, `from_ecr` or `from_asset`. With ``multi_model=False`` each of them makes a container
+    of a single model: a step of an inference pipeline before or after the one that serves many.
 
     Attributes:
         image: finds the image for a stack.
         environment: variables of the container; no secrets, every model that it loads can read them.
         framework: the framework of its models, such as ``xgboost``; None if the image does not tell.
+        architecture: of its machine code; the instance type must have the same.
+        processor: ``gpu`` if the image is built for GPUs, ``cpu`` if it is not; None if that is not known.
+        multi_model: whether it loads models from the prefix on demand; false for the other steps of a pipeline.
+        server: what serves the models in it; None if that is not known.
+        accepts_bind_to_port: whether the image has the label that an inference pipeline needs; None if that is not known.
+
+    Raises:
+        ContainerError: its variables exceed SageMaker's limits, or it is to serve many models on a GPU without Triton.
     """
 
-    image: _Image
+    image: ImageSource
     environment: Mapping[str, str] = field(default_factory=dict)
     framework: str | None = None
+    architecture: Architecture = "x86_64"
+    processor: Processor | None = None
+    multi_model: bool = True
+    server: ServerFamily | None = None
+    accepts_bind_to_port: bool | None = None
 
     def __post_init__(self) -> None:
-        # Amazon SageMaker AI API reference, ContainerDefinition: 100 entries, key and value 1,024 characters each.
-        for name, value in self.environment.items():
-            if len(name) > 1024 or (not cdk.Token.is_unresolved(value) and len(value) > 1024):
-                raise ContainerError(
-                    "A variable of the container is too long",
-                    value=f"{name}={value}"[:80],
-                    allowed="1,024 characters for name and value each",
-                    fix="Shorten it",
-                )
-        if len(self.environment) > 100:
+        _check_environment(self.environment)
+        if self.multi_model and self.processor == "gpu" and not self.gpu_server:
             raise ContainerError(
-                "The container has too many variables", value=len(self.environment), allowed="at most 100", fix="Remove some"
+                "Only Triton serves multi-model endpoints on GPUs; the GPU images of the frameworks lack the label "
+                f"{dockerfile.MULTI_MODEL_LABEL}=true and CreateModel refuses them",
+                value=f"{self.framework or 'an image'} for gpu",
+                allowed="framework triton, or processor cpu",
+                fix="Leave processor out, or serve the models with Triton",
             )
 
+    @property
+    def gpu_server(self) -> bool:
+        """Whether the server is Triton, the only one for multi-model endpoints on GPUs."""
+        return self.server is ServerFamily.TRITON
+
+    @property
+    def environment_bytes(self) -> int:
+        """Bytes of its variables; a model's containers share 32 KiB (tokens count with the length of their placeholders)."""
+        return sum(len(name.encode()) + len(value.encode()) for name, value in self.environment.items())
+
     @classmethod
-    def from_framework(cls, framework: str, *, version: str, environment: Mapping[str, str] | None = None) -> MultiModelContainer:
+    def from_framework(
+        cls,
+        framework: str,
+        *,
+        version: str,
+        architecture: Architecture = "x86_64",
+        processor: Processor | None = None,
+        python: str | None = None,
+        environment: Mapping[str, str] | None = None,
+        settings: ServerSettings | None = None,
+        multi_model: bool = True,
+    ) -> MultiModelContainer:
         """SageMaker's own image of a framework.
 
         In a stack with a concrete region the URI is resolved; in an environment-agnostic one it goes through a mapping by region.
 
         Args:
-            framework: such as ``xgboost``.
-            version: as SageMaker writes it, such as ``1.7-1``.
+            framework: ``xgboost``, ``sklearn`` (or ``scikit-learn``), ``pytorch``, ``tensorflow``, ``mxnet``, ``knn``, ``linear-learner``,
+                ``randomcutforest`` or ``triton``.
+            version: as SageMaker writes it, such as ``1.7-1``; a short form such as ``2.6`` is the newest version that it stands for.
+            architecture: of the instances. Default ``x86_64``; ``arm64`` is AWS Graviton.
+            processor: ``cpu`` or ``gpu``. Default ``gpu`` for Triton, else ``cpu``.
+            python: such as ``py312``, for versions that have several. Default: the newest.
             environment: variables of the container. Default: none.
+            settings: of the model server. Default: the image's.
+            multi_model: whether it serves many models. Default true.
 
         Raises:
-            ContainerError: framework or version is unknown, or (when used) not published in the stack's region.
+            ContainerError: framework, version or variant is unknown, cannot serve many models, or (when used) is not published in the
+                stack's region.
+            ServerSettingError: the framework's server does not read a setting.
+
+        Source: Amazon SageMaker AI, Supported algorithms, frameworks, and instances for multi-model endpoints.
         """
         try:
-            image = images.framework_image(framework, version)
+            image = images.framework_image(framework, version, architecture=architecture, processor=processor, python=python)
         except images.UnknownImageError as error:
+            variant = [part for part in (architecture if architecture != "x86_64" else None, processor, python) if part is not None]
             raise ContainerError(
                 "SageMaker publishes no such image",
-                value=f"{framework} {version}",
-                allowed=str(error).partition(": use ")[2],
+                value=" ".join([framework, version, *variant]),
+                allowed=error.allowed,
                 fix="Choose a known one",
             ) from error
-        return cls(_FrameworkImage(image), dict(environment or {}), framework)
+        server = _server_of(image.framework, image.version)
+        return cls(
+            FrameworkImageSource(image),
+            _merge(environment, settings, server),
+            image.framework,
+            architecture=image.architecture,
+            processor=image.processor,
+            multi_model=multi_model,
+            server=server,
+            accepts_bind_to_port=True,
+        )
 
     @classmethod
     def from_image_uri(
-        cls, uri: str, *, repository_arn: str | None = None, environment: Mapping[str, str] | None = None, framework: str | None = None
+        cls,
+        uri: str,
+        *,
+        repository_arn: str | None = None,
+        environment: Mapping[str, str] | None = None,
+        framework: str | None = None,
+        architecture: Architecture = "x86_64",
+        server: ServerFamily | None = None,
+        settings: ServerSettings | None = None,
+        multi_model: bool = True,
     ) -> MultiModelContainer:
-        """Any image in ECR; it must carry the label ``com.amazonaws.sagemaker.capabilities.multi-models=true``.
+        """Any image in ECR; to serve many models it must carry the label ``com.amazonaws.sagemaker.capabilities.multi-models=true``.
+
+        The label cannot be read from here: CreateModel checks it.
 
         Args:
             uri: with a tag or digest.
             repository_arn: its repository. Default: taken from the URI.
             environment: variables of the container. Default: none.
             framework: the framework of its models. Default: unknown.
+            architecture: of its machine code. Default ``x86_64``.
+            server: what serves the models in it. Default: Triton if the repository is a ``sagemaker-tritonserver``, else unknown.
+            settings: of the model server. Default: the image's.
+            multi_model: whether it serves many models. Default true.
 
         Raises:
             ContainerError: the URI is not one of ECR, or it is a token and ``repository_arn`` is missing.
+            ServerSettingError: the server does not read a setting, or is not known.
         """
-        if cdk.Token.is_unresolved(uri):
-            if repository_arn is None:
-                raise ContainerError(
-                    "The image's repository cannot be read from a token",
-                    value="a token",
-                    allowed="a literal URI, or a token with repository_arn",
-                    fix="Pass repository_arn",
-                )
-        elif _ECR_URI.fullmatch(uri) is None:
+        image = UriImage(uri, repository_arn)
+        known = server or (ServerFamily.TRITON if _is_triton(uri) else None)
+        return cls(
+            image,
+            _merge(environment, settings, known),
+            framework,
+            architecture=architecture,
+            multi_model=multi_model,
+            server=known,
+        )
+
+    @classmethod
+    def from_ecr(
+        cls,
+        repository: ecr.IRepository,
+        tag: str,
+        *,
+        environment: Mapping[str, str] | None = None,
+        framework: str | None = None,
+        architecture: Architecture = "x86_64",
+        server: ServerFamily | None = None,
+        settings: ServerSettings | None = None,
+        multi_model: bool = True,
+    ) -> MultiModelContainer:
+        """An image of an ECR repository that the app owns or imports.
+
+        To serve many models it must carry the label ``com.amazonaws.sagemaker.capabilities.multi-models=true``, which CreateModel checks.
+
+        Args:
+            repository: in the endpoint's region.
+            tag: image tag, or ``sha256:...``; a tag that moves does not change the endpoint.
+            environment: variables of the container. Default: none.
+            framework: the framework of its models. Default: unknown.
+            architecture: of its machine code. Default ``x86_64``.
+            server: what serves the models in it. Default: unknown.
+            settings: of the model server. Default: the image's.
+            multi_model: whether it serves many models. Default true.
+
+        Raises:
+            ContainerError: the tag is empty, or (when used) the repository is in another region.
+            ServerSettingError: the server does not read a setting, or is not known.
+        """
+        return cls(
+            RepositoryImage(repository, tag),
+            _merge(environment, settings, server),
+            framework,
+            architecture=architecture,
+            multi_model=multi_model,
+            server=server,
+        )
+
+    @classmethod
+    def from_asset(
+        cls,
+        directory: str | Path,
+        *,
+        file: str = "Dockerfile",
+        target: str | None = None,
+        build_args: Mapping[str, str] | None = None,
+        exclude: Sequence[str] = (),
+        environment: Mapping[str, str] | None = None,
+        framework: str | None = None,
+        architecture: Architecture = "x86_64",
+        server: ServerFamily | None = None,
+        settings: ServerSettings | None = None,
+        multi_model: bool = True,
+    ) -> MultiModelContainer:
+        """An image that ``cdk deploy`` builds and pushes.
+
+        The Dockerfile is read: its last stage, or ``target``, must set the label ``com.amazonaws.sagemaker.capabilities.multi-models=true``
+        or start from one of SageMaker's multi-model images, and for a pipeline likewise ``...accept-bind-to-port=true``.
+
+        Args:
+            directory: the build context.
+            file: the Dockerfile in it. Default ``Dockerfile``.
+            target: stage to build. Default: the last one.
+            build_args: arguments of the build. Default: none.
+            exclude: patterns of files that are not sent to the build. Default: none.
+            environment: variables of the container. Default: none.
+            framework: the framework of its models. Default: unknown.
+            architecture: the image is built for it. Default ``x86_64``.
+            server: what serves the models in it. Default: that of the SageMaker image that it starts from, else unknown.
+            settings: of the model server. Default: the image's.
+            multi_model: whether it serves many models. Default true.
+
+        Raises:
+            ContainerError: there is no such Dockerfile, it cannot be read, or its image lacks the label.
+            ServerSettingError: the server does not read a setting, or is not known.
+
+        Source: Amazon SageMaker AI, Build your own container for SageMaker AI multi-model endpoints.
+        """
+        capabilities = read_capabilities(Path(directory) / file, target=target, build_args=build_args)
+        if multi_model:
+            _check_multi_model_label(capabilities)
+        known = server or (ServerFamily.TRITON if _is_triton(capabilities.base) else None)
+        return cls(
+            AssetImage(str(directory), file, target, tuple((build_args or {}).items()), tuple(exclude), architecture),
+            _merge(environment, settings, known),
+            framework,
+            architecture=architecture,
+            multi_model=multi_model,
+            server=known,
+            accepts_bind_to_port=capabilities.accepts_bind_to_port,
+        )
+
+    def check_in_pipeline(self) -> None:
+        """Raise `ContainerError` if the image is known to lack the label that an inference pipeline needs."""
+        if self.accepts_bind_to_port is False:
             raise ContainerError(
-                "The image is not in ECR, or has neither tag nor digest",
-                value=uri,
-                allowed="<account>.dkr.ecr.<region>.<suffix>/<repository>:<tag>, or @sha256:<digest>",
-                fix="Push it to ECR in the endpoint's region",
+                f"CreateModel refuses a pipeline whose images lack the label {dockerfile.BIND_TO_PORT_LABEL}=true",
+                value="an image without it",
+                allowed="images that listen on the port in SAGEMAKER_BIND_TO_PORT and say so with the label",
+                fix=f"Add LABEL {dockerfile.BIND_TO_PORT_LABEL}=true to the last stage of its Dockerfile",
             )
-        return cls(_UriImage(uri, repository_arn), dict(environment or {}), framework)
 
     def locate(self, scope: Construct) -> ImageLocation:
         """The image as ``scope``'s stack refers to it; raises `ContainerError`."""
@@ -138,67 +304,75 @@ class MultiModelContainer:
         return iam.Grant.add_to_principal(grantee=grantee, actions=_PULL, resource_arns=[self.locate(scope).repository_arn])
 
 
-@dataclass(frozen=True, slots=True)
-class _FrameworkImage:
-    image: images.FrameworkImage
+_FAMILIES: Mapping[str, ServerFamily] = {
+    "xgboost": ServerFamily.XGBOOST_SKLEARN,
+    "sklearn": ServerFamily.XGBOOST_SKLEARN,
+    "pytorch": ServerFamily.TORCHSERVE,
+    "tensorflow": ServerFamily.TENSORFLOW_SERVING,
+    "mxnet": ServerFamily.INFERENCE_TOOLKIT,
+    "knn": ServerFamily.ALGORITHM,
+    "linear-learner": ServerFamily.ALGORITHM,
+    "randomcutforest": ServerFamily.ALGORITHM,
+    "triton": ServerFamily.TRITON,
+}
 
-    def locate(self, scope: Construct) -> ImageLocation:
-        stack = cdk.Stack.of(scope)
-        if cdk.Token.is_unresolved(stack.region):
-            account, suffix = self._mapping(stack).find_in_map(cdk.Aws.REGION, "account"), cdk.Aws.URL_SUFFIX
-        else:
-            account, suffix = self._account(stack.region), _domain_suffix(stack.region)
-        return ImageLocation(
-            uri=f"{account}.dkr.ecr.{stack.region}.{suffix}/{self.image.repository}:{self.image.tag}",
-            repository_arn=stack.format_arn(service="ecr", account=account, resource="repository", resource_name=self.image.repository),
+
+def _server_of(framework: str, version: str) -> ServerFamily:
+    if framework == "pytorch" and [int(number) for number in version.split(".")[:2]] < [1, 6]:
+        return ServerFamily.INFERENCE_TOOLKIT
+    return _FAMILIES[framework]
+
+
+def _is_triton(image: str) -> bool:
+    repository = image.partition("@")[0].rpartition("/")[2].partition(":")[0]
+    return repository == _TRITON_REPOSITORY
+
+
+def _check_multi_model_label(capabilities: ImageCapabilities) -> None:
+    if not capabilities.multi_model:
+        raise ContainerError(
+            f"CreateModel refuses a multi-model container whose image lacks the label {dockerfile.MULTI_MODEL_LABEL}=true",
+            value=f"{capabilities.source}, FROM {capabilities.base}",
+            allowed="the label in the last stage, or a SageMaker multi-model image as its base",
+            fix=f"Add LABEL {dockerfile.MULTI_MODEL_LABEL}=true to the last stage",
         )
 
-    def _account(self, region: str) -> str:
-        try:
-            return self.image.account(region)
-        except images.UnknownImageError as error:
+
+def _merge(environment: Mapping[str, str] | None, settings: ServerSettings | None, server: ServerFamily | None) -> dict[str, str]:
+    rendered = {} if settings is None else settings.environment(server)
+    for name, value in (environment or {}).items():
+        if rendered.get(name, value) != value:
             raise ContainerError(
-                f"SageMaker does not publish {self.image.framework} {self.image.version} in the stack's region",
-                value=region,
-                allowed=", ".join(sorted(self.image.accounts)),
-                fix="Deploy to one of these regions, or push a copy of the image to your ECR and use from_image_uri",
-            ) from error
-
-    def _mapping(self, stack: cdk.Stack) -> cdk.CfnMapping:
-        name = re.sub(r"[^A-Za-z0-9]", "", f"Images-{self.image.framework}-{self.image.version}".title())
-        found = stack.node.try_find_child(name)
-        if isinstance(found, cdk.CfnMapping):
-            return found
-        return cdk.CfnMapping(
-            stack, name, mapping={region: {"account": account} for region, account in sorted(self.image.accounts.items())}
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class _UriImage:
-    uri: str
-    repository_arn: str | None
-
-    def locate(self, scope: Construct) -> ImageLocation:
-        if self.repository_arn is not None:
-            return ImageLocation(self.uri, self.repository_arn)
-        match = _ECR_URI.fullmatch(self.uri)
-        assert match is not None  # from_image_uri has checked it
-        stack = cdk.Stack.of(scope)
-        if not cdk.Token.is_unresolved(stack.region) and stack.region != match["region"]:
-            raise ContainerError(
-                "The image is in another region than the endpoint",
-                value=match["region"],
-                allowed=stack.region,
-                fix="Push or replicate it to the endpoint's region",
+                f"The variable {name} is set twice",
+                value=f"{value} in environment, {rendered[name]} by settings",
+                allowed="one of both",
+                fix="Remove it from environment",
             )
-        arn = stack.format_arn(
-            service="ecr", region=match["region"], account=match["account"], resource="repository", resource_name=match["repository"]
+    return {**(environment or {}), **rendered}
+
+
+def _check_environment(environment: Mapping[str, str]) -> None:
+    # Amazon SageMaker AI API reference, ContainerDefinition: 100 entries, key and value 1,024 bytes each, 32 KB in a model.
+    if len(environment) > _MAX_VARIABLES:
+        raise ContainerError(
+            "The container has too many variables", value=len(environment), allowed=f"at most {_MAX_VARIABLES}", fix="Remove some"
         )
-        return ImageLocation(self.uri, arn)
-
-
-def _domain_suffix(region: str) -> str:
-    from aws_cdk.region_info import RegionInfo
-
-    return RegionInfo.get(region).domain_suffix or "amazonaws.com"
+    total = 0
+    for name, value in environment.items():
+        unresolved = cdk.Token.is_unresolved(value)
+        sizes = len(name.encode()), 0 if unresolved else len(value.encode())
+        total += sum(sizes)
+        if max(sizes) > _MAX_VARIABLE_BYTES:
+            raise ContainerError(
+                "A variable of the container is too long",
+                value=f"{name}={value}"[:80],
+                allowed=f"{_MAX_VARIABLE_BYTES:,} bytes for name and value each",
+                fix="Shorten it",
+            )
+    if total > _MAX_ENVIRONMENT_BYTES:
+        raise ContainerError(
+            "The container's variables are too long together",
+            value=f"{total:,} bytes",
+            allowed=f"{_MAX_ENVIRONMENT_BYTES:,} bytes of names and values",
+            fix="Remove some",
+        )

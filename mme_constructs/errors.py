@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import ClassVar
 
 __all__ = [
+    "AlarmError",
     "AutoScalingError",
     "BucketError",
     "CacheError",
+    "CompatibilityError",
     "ConfigurationError",
     "ContainerError",
     "DeploymentError",
@@ -24,6 +26,7 @@ __all__ = [
     "PipelineError",
     "PoolError",
     "PrefixError",
+    "ServerSettingError",
     "TenantError",
     "ThrottleError",
     "TrustError",
@@ -184,3 +187,21 @@ class VariantError(ConfigurationError):
     """The production variants of an endpoint do not fit."""
 
     code = "variant"
+
+
+class ServerSettingError(ConfigurationError):
+    """A setting of the model server that it does not read or that is out of range."""
+
+    code = "server-setting"
+
+
+class CompatibilityError(ConfigurationError):
+    """The container cannot serve on the instance type."""
+
+    code = "compatibility"
+
+
+class AlarmError(ConfigurationError):
+    """An alarm that does not exist or that CloudWatch refuses."""
+
+    code = "alarm"

@@ -12,7 +12,16 @@ from typing import Any, Literal, cast
 
 from mme_facts.instances import Architecture
 
-__all__ = ["FrameworkImage", "Processor", "UnknownImageError", "canonical_name", "framework_image", "frameworks", "versions"]
+__all__ = [
+    "FrameworkImage",
+    "Processor",
+    "UnknownImageError",
+    "canonical_name",
+    "framework_image",
+    "frameworks",
+    "repositories",
+    "versions",
+]
 
 Processor = Literal["cpu", "gpu"]
 
@@ -74,6 +83,17 @@ def _document() -> Mapping[str, Any]:
 def frameworks() -> tuple[str, ...]:
     """The frameworks with known images: every family that AWS lists for multi-model endpoints."""
     return tuple(_document()["frameworks"])
+
+
+def repositories() -> tuple[tuple[str, str], ...]:
+    """Framework and ECR repository name of all known images."""
+    found = {
+        (framework, row[3]): None
+        for framework, entry in _document()["frameworks"].items()
+        for rows in entry["versions"].values()
+        for row in rows
+    }
+    return tuple(found)
 
 
 def canonical_name(framework: str) -> str:

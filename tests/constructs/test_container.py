@@ -121,5 +121,5 @@ def test_a_token_needs_its_repository(stack):
 def test_rejects_variables_beyond_sagemakers_limits():
     with pytest.raises(ContainerError, match="at most 100"):
         MultiModelContainer.from_framework("xgboost", version="1.7-1", environment={f"V{n}": "x" for n in range(101)})
-    with pytest.raises(ContainerError, match="1,024 characters"):
+    with pytest.raises(ContainerError, match="1,024 bytes"):
         MultiModelContainer.from_framework("xgboost", version="1.7-1", environment={"V": "x" * 1025})
