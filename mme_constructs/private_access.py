@@ -121,6 +121,8 @@ class PrivateAccess(Construct):
         if vpc is None and subnets is not None:
             raise NetworkError("Subnets belong to a VPC", value=None, allowed="a VPC for them", fix="Pass vpc, or leave subnets out")
         chosen = () if vpc is None else _choose(stack, vpc, subnets)
+        if not {PrivateService.S3, PrivateService.DYNAMODB} <= there:
+            _check_route_tables(chosen)
         super().__init__(scope, id)
         self._fips, self._runtime_is_ours = fips, PrivateService.SAGEMAKER_RUNTIME not in there
         self._invocations = 0
@@ -398,6 +400,21 @@ def _choose(stack: cdk.Stack, vpc: ec2.IVpc, selection: ec2.SubnetSelection | No
             fix="Select more subnets; without a selection only isolated ones count",
         )
     return tuple(subnets)
+
+
+def _check_route_tables(subnets: Sequence[ec2.ISubnet]) -> None:
+    for subnet in subnets:
+        try:
+            known = bool(subnet.route_table.route_table_id)
+        except RuntimeError:  # CDK leaves it undefined, which does not cross into Python
+            known = False
+        if not known:
+            raise NetworkError(
+                "A gateway endpoint belongs to route tables, and the route table of this subnet is not known",
+                value=subnet.node.path,
+                allowed="subnets with their route tables",
+                fix="Name the route tables where the VPC is imported, or say in already_there that s3 and dynamodb have endpoints",
+            )
 
 
 def _text(stack: cdk.Stack, zone: str) -> str:
