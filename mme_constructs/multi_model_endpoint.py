@@ -13,6 +13,7 @@ from aws_cdk.interfaces.aws_sagemaker import EndpointReference
 from constructs import Construct
 
 from mme_constructs import deployment as deployments
+from mme_constructs.compatibility import Caution
 from mme_constructs.endpoint_interface import EndpointOperations, IMultiModelEndpoint
 from mme_constructs.endpoint_settings import check_accelerator, check_tags, endpoint_name_of
 from mme_constructs.errors import NetworkError
@@ -55,6 +56,7 @@ class MultiModelEndpoint(cdk.Resource, EndpointOperations):
         container: what serves them, alone or in a pipeline.
         endpoint_name: 1 to 63 lower-case letters, digits and inner hyphens. Default: derived from the construct's path.
         instance_type: SageMaker instance type. Default ``ml.m5.xlarge``.
+        allow_undocumented_gpu: whether a single-GPU type outside AWS's list gives a warning instead of an error. Default no.
         min_instances: smallest number of instances. Default 2: two Availability Zones and twice the cache.
         max_instances: greatest number. Default twice ``min_instances``; equal to it, the endpoint is not auto scaled.
         scaling: when instances are added and removed; `auto_scale` adds more rules. Default: `InvocationScaling` as it stands.
@@ -88,6 +90,7 @@ class MultiModelEndpoint(cdk.Resource, EndpointOperations):
         container: MultiModelContainer | InferencePipeline,
         endpoint_name: str | None = None,
         instance_type: str = "ml.m5.xlarge",
+        allow_undocumented_gpu: bool = False,
         min_instances: int = 2,
         max_instances: int | None = None,
         scaling: ScalingRule | None = None,
@@ -121,11 +124,14 @@ class MultiModelEndpoint(cdk.Resource, EndpointOperations):
                 download_timeout_seconds=model_download_timeout_seconds,
             ),
         )
+        cautions = set[Caution]()
         for variant in resolved:
-            variant.check_instances(encrypted=encryption_key is not None)
+            cautions |= variant.check_instances(encrypted=encryption_key is not None, allow_undocumented_gpu=allow_undocumented_gpu)
             if deployment is not None:
                 deployment.check(variant.greatest, len(resolved))
         super().__init__(scope, id)
+        for caution in sorted(cautions):
+            cdk.Annotations.of(self).add_warning_v2(caution.id, caution.text)
         name = endpoint_name_of(self, endpoint_name)
         self.container = container
         """What serves the models."""

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 __all__ = ["InferencePipeline", "PipelineStep"]
 
+_MAX_ENVIRONMENT_BYTES = 32 * 1024
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PipelineStep:
@@ -32,7 +34,7 @@ class PipelineStep:
     def __post_init__(self) -> None:
         if self.artifact_key is None:
             return
-        if getattr(self.container, "multi_model", True):
+        if self.container.multi_model:
             raise PipelineError(
                 "A multi-model container serves a prefix, not one artifact",
                 value=self.artifact_key,
@@ -59,7 +61,8 @@ class InferencePipeline:
         steps: in the order in which a request passes them.
 
     Raises:
-        PipelineError: the number of containers, or of multi-model ones, is refused.
+        PipelineError: the number of containers, or of multi-model ones, is refused, or their variables exceed 32 KiB together.
+        ContainerError: an image is known to lack the label.
 
     Sources: Amazon SageMaker AI, Inference pipelines; API reference: CreateModel (Containers).
     """
@@ -74,11 +77,21 @@ class InferencePipeline:
                 allowed="2 to 15 containers",
                 fix="Merge steps, or pass a single container to the endpoint",
             )
-        several = sum(getattr(step.container, "multi_model", True) for step in self.steps)
+        several = sum(step.container.multi_model for step in self.steps)
         if several != 1:
             raise PipelineError(
                 "CreateModel takes a pipeline of a multi-model endpoint with one multi-model container only",
                 value=f"{several} multi-model containers",
                 allowed="exactly one",
                 fix="Mark the others as single-model containers",
+            )
+        for step in self.steps:
+            step.container.check_in_pipeline()
+        used = sum(step.container.environment_bytes for step in self.steps)
+        if used > _MAX_ENVIRONMENT_BYTES:
+            raise PipelineError(
+                "The containers' variables are too large together",
+                value=f"{used} bytes",
+                allowed=f"{_MAX_ENVIRONMENT_BYTES:,} bytes in all containers of a model",
+                fix="Shorten or remove some",
             )

@@ -75,7 +75,7 @@ def build_model(
 
 def _define(scope: Construct, step: PipelineStep, store: ModelArtifactStore, *, cache_enabled: bool) -> _Definition:
     image, environment = step.container.locate(scope).uri, dict(step.container.environment) or None
-    if not getattr(step.container, "multi_model", True):
+    if not step.container.multi_model:
         url = None if step.artifact_key is None else f"s3://{store.bucket.bucket_name}/{step.artifact_key}"
         return _Definition(image=image, mode="SingleModel", model_data_url=url, environment=environment)
     return _Definition(

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, TypeVar
 import aws_cdk as cdk
 from aws_cdk import aws_sagemaker as sagemaker
 
+from mme_constructs.compatibility import Caution, check_container_on_instance
 from mme_constructs.errors import (
     ConfigurationError,
     EncryptionError,
@@ -23,6 +24,7 @@ from mme_constructs.errors import (
     InstanceCountError,
     VariantError,
 )
+from mme_constructs.serving_model import steps_of
 from mme_facts import instances
 
 if TYPE_CHECKING:
@@ -130,9 +132,25 @@ class ResolvedVariant:
         """What the ids of the variant's own resources end in: nothing for the usual single variant."""
         return "" if self.name == DEFAULT_VARIANT else self.name
 
-    def check_instances(self, *, encrypted: bool) -> None:
-        """Refuse what the instance type cannot do; raises `ConfigurationError`."""
+    def check_instances(self, *, encrypted: bool, allow_undocumented_gpu: bool) -> set[Caution]:
+        """Refuse what the instance type cannot do.
+
+        Args:
+            encrypted: whether a KMS key is given for its volume.
+            allow_undocumented_gpu: whether GPU types outside AWS's list give a caution instead of an error.
+
+        Returns:
+            What may fail.
+
+        Raises:
+            ConfigurationError: one of its subclasses: volume, key or container do not fit the type.
+        """
         check_storage(self.instance_type, encrypted=encrypted, volume_size_gb=self.volume_size_gb)
+        return {
+            caution
+            for step in steps_of(self.container)
+            for caution in check_container_on_instance(step.container, self.instance_type, allow_undocumented_gpu=allow_undocumented_gpu)
+        }
 
     def render(self, model_name: str) -> sagemaker.CfnEndpointConfig.ProductionVariantProperty:
         """The property."""
