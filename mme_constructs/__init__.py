@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from mme_constructs.scaling import CpuScaling as CpuScaling
     from mme_constructs.scaling import InvocationScaling as InvocationScaling
     from mme_constructs.scaling import ScheduledScaling as ScheduledScaling
+    from mme_constructs.server_settings import ServerFamily as ServerFamily
+    from mme_constructs.server_settings import ServerSettings as ServerSettings
     from mme_constructs.tenant_access import TenantAccess as TenantAccess
     from mme_constructs.tenant_api import TenantApi as TenantApi
     from mme_constructs.tenant_api import Throttle as Throttle
@@ -78,6 +80,8 @@ __getattr__, __dir__ = attach(
         "ProductionVariant": "variants",
         "RollingDeployment": "deployment",
         "ScheduledScaling": "scaling",
+        "ServerFamily": "server_settings",
+        "ServerSettings": "server_settings",
         "TenantAccess": "tenant_access",
         "TenantApi": "tenant_api",
         "TenantRegistry": "tenant_registry",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -36,7 +37,6 @@ _PULL = ["ecr:BatchCheckLayerAvailability", "ecr:GetDownloadUrlForLayer", "ecr:B
 _MAX_VARIABLES = 100
 _MAX_VARIABLE_BYTES = 1024
 _MAX_ENVIRONMENT_BYTES = 32 * 1024
-_TRITON_REPOSITORY = "sagemaker-tritonserver"
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +170,7 @@ class MultiModelContainer:
             environment: variables of the container. Default: none.
             framework: the framework of its models. Default: unknown.
             architecture: of its machine code. Default ``x86_64``.
-            server: what serves the models in it. Default: Triton if the repository is a ``sagemaker-tritonserver``, else unknown.
+            server: what serves the models in it. Default: that of SageMaker's image with the repository's name, else unknown.
             settings: of the model server. Default: the image's.
             multi_model: whether it serves many models. Default true.
 
@@ -179,7 +179,7 @@ class MultiModelContainer:
             ServerSettingError: the server does not read a setting, or is not known.
         """
         image = UriImage(uri, repository_arn)
-        known = server or (ServerFamily.TRITON if _is_triton(uri) else None)
+        known = server or _server_of_image(uri)
         return cls(
             image,
             _merge(environment, settings, known),
@@ -272,7 +272,7 @@ class MultiModelContainer:
         capabilities = read_capabilities(Path(directory) / file, target=target, build_args=build_args)
         if multi_model:
             _check_multi_model_label(capabilities)
-        known = server or (ServerFamily.TRITON if _is_triton(capabilities.base) else None)
+        known = server or _server_of_image(capabilities.base)
         return cls(
             AssetImage(str(directory), file, target, tuple((build_args or {}).items()), tuple(exclude), architecture),
             _merge(environment, settings, known),
@@ -318,14 +318,19 @@ _FAMILIES: Mapping[str, ServerFamily] = {
 
 
 def _server_of(framework: str, version: str) -> ServerFamily:
-    if framework == "pytorch" and [int(number) for number in version.split(".")[:2]] < [1, 6]:
+    numbers = [int(number) for number in re.findall(r"\d+", version)[:2]]
+    if framework == "pytorch" and numbers and numbers < [1, 6]:
         return ServerFamily.INFERENCE_TOOLKIT
     return _FAMILIES[framework]
 
 
-def _is_triton(image: str) -> bool:
-    repository = image.partition("@")[0].rpartition("/")[2].partition(":")[0]
-    return repository == _TRITON_REPOSITORY
+def _server_of_image(image: str) -> ServerFamily | None:
+    """The server of an image whose repository is named as one of SageMaker's; names as common as ``knn`` do not count."""
+    name, _, tag = image.partition("@")[0].rpartition("/")[2].partition(":")
+    for framework, repository in images.repositories():
+        if name == repository != framework:
+            return _server_of(framework, tag)
+    return None
 
 
 def _check_multi_model_label(capabilities: ImageCapabilities) -> None:
