@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from mme_constructs.errors import ConfigurationError as ConfigurationError
     from mme_constructs.lambda_code import LambdaCode as LambdaCode
     from mme_constructs.model_admission import ModelAdmission as ModelAdmission
+    from mme_constructs.monitoring import AlarmSettings as AlarmSettings
+    from mme_constructs.monitoring import MmeMonitoring as MmeMonitoring
     from mme_constructs.multi_model_endpoint import MultiModelEndpoint as MultiModelEndpoint
     from mme_constructs.multi_tenant_inference import MultiTenantInference as MultiTenantInference
     from mme_constructs.multi_tenant_inference import PlatformFunctions as PlatformFunctions
@@ -49,6 +51,7 @@ if TYPE_CHECKING:
 __getattr__, __dir__ = attach(
     __name__,
     {
+        "AlarmSettings": "monitoring",
         "AllAtOnceDeployment": "deployment",
         "CacheScaling": "scaling",
         "CanaryDeployment": "deployment",
@@ -65,6 +68,7 @@ __getattr__, __dir__ = attach(
         "LambdaCode": "lambda_code",
         "LinearDeployment": "deployment",
         "LogSettings": "tenant_function",
+        "MmeMonitoring": "monitoring",
         "ModelAdmission": "model_admission",
         "ModelArtifactStore": "artifact_store",
         "ModelPool": "pool",

@@ -1,0 +1,359 @@
+"""Alarms, notifications and dashboard of a multi-model endpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+import aws_cdk as cdk
+from aws_cdk import aws_cloudwatch as cloudwatch
+from aws_cdk import aws_cloudwatch_actions as actions
+from aws_cdk import aws_kms as kms
+from aws_cdk import aws_lambda as lambda_
+from aws_cdk import aws_logs as logs
+from aws_cdk import aws_sns as sns
+from aws_cdk import aws_sqs as sqs
+from constructs import Construct, IConstruct
+
+from mme_constructs.errors import AlarmError
+from mme_constructs.monitoring_alarms import COMPARISONS, AlarmSettings, check_window, description, rule_metric, rule_of, tuned
+from mme_constructs.monitoring_dashboard import MonitoringDashboard
+from mme_constructs.monitoring_metrics import MetricSource, check_metric
+from mme_constructs.monitoring_topic import alarm_topic, allow_alarms
+from mme_facts import instances
+from mme_facts.thresholds import RULES, USERS_HURT, Breach, Missing, Page, Rule
+
+if TYPE_CHECKING:
+    from mme_constructs.endpoint_interface import IMultiModelEndpoint
+    from mme_constructs.model_admission import ModelAdmission
+
+__all__ = ["AlarmSettings", "MmeMonitoring"]
+
+_MISSING = {
+    "notBreaching": cloudwatch.TreatMissingData.NOT_BREACHING,
+    "breaching": cloudwatch.TreatMissingData.BREACHING,
+    "ignore": cloudwatch.TreatMissingData.IGNORE,
+    "missing": cloudwatch.TreatMissingData.MISSING,
+}
+_ALWAYS = tuple(
+    rule.id for rule in RULES.values() if rule.section in ("users", "cache", "fleet") and rule.id not in ("throttles", "stuck-updating")
+)
+_UNMISTAKABLE = "{alarm}"
+
+
+class MmeMonitoring(Construct):
+    """What tells that an endpoint is in trouble, and why: alarms, one composite alarm on which to wake somebody, a dashboard.
+
+    The alarms are the rules of `mme_facts.thresholds`; each description says when it fires, what to do first, and names its runbook page.
+    Every alarm notifies ``ticket_topic``; the composite "users are hurt" notifies ``topic``. Works on endpoints of this app and on imported
+    ones. CPU and GPU alarms need the instance type, because those metrics are summed over cores and devices: without it they are left out,
+    and the synthesis says so. With ``ModelCacheSetting`` ``Disabled`` the cache's alarms are left out.
+
+    Args:
+        scope: the parent.
+        id: the id below the parent.
+        endpoint: the endpoint.
+        instance_type: its instance type. Default: what the endpoint knows.
+        variant_name: the production variant to look at. Default: the endpoint's.
+        overrides: alarm id -> what is different, or ``None``: that alarm is not made. Ids: `mme_facts.thresholds.RULES`.
+        invocation_path: whether callers come through the platform's function or client, which count throttled requests. Adds the alarm
+            ``throttles``. Default: no.
+        topic: who is woken. Default: a topic of its own, encrypted and TLS only; subscribe people to it.
+        ticket_topic: who is told about everything else. Default: ``topic``.
+        encryption_key: KMS key of the topic that is made; its policy must be changeable. Default: a key of its own, billed monthly.
+        runbook: address of a runbook page, ``{alarm}`` standing for the alarm's id. Default: its path in this project's repository.
+        dashboard: whether a dashboard is made. Default: yes.
+
+    Raises:
+        AlarmError: an unknown alarm id, or settings that CloudWatch refuses.
+        MetricError: a metric is used as it is not published.
+    """
+
+    def __init__(
+        self,
+        scope: Construct,
+        id: str,  # noqa: A002 - CDK's name for it
+        *,
+        endpoint: IMultiModelEndpoint,
+        instance_type: str | None = None,
+        variant_name: str | None = None,
+        overrides: Mapping[str, AlarmSettings | None] | None = None,
+        invocation_path: bool = False,
+        topic: sns.ITopic | None = None,
+        ticket_topic: sns.ITopic | None = None,
+        encryption_key: kms.IKey | None = None,
+        runbook: str = "docs/runbook/{alarm}.md",
+        dashboard: bool = True,
+    ) -> None:
+        self._overrides = {} if overrides is None else dict(overrides)
+        for rule_id in self._overrides:
+            rule_of(rule_id)
+        if _UNMISTAKABLE not in runbook:
+            raise AlarmError(
+                "The runbook's address is the same for every alarm", value=runbook, allowed="a text with {alarm}", fix="Add it"
+            )
+        self._runbook = runbook
+        self._instance = _instance(getattr(endpoint, "instance_type", None) if instance_type is None else instance_type)
+        super().__init__(scope, id)
+        variant = endpoint.variant_name if variant_name is None else variant_name
+        self._source = MetricSource({"EndpointName": endpoint.endpoint_name, "VariantName": variant, "endpoint": endpoint.endpoint_name})
+        self.topic: sns.ITopic = alarm_topic(self, encryption_key) if topic is None else topic
+        """Who is woken."""
+        self.ticket_topic: sns.ITopic = self.topic if ticket_topic is None else ticket_topic
+        """Who is told about everything else."""
+        for told in {self.topic.node.path: self.topic, self.ticket_topic.node.path: self.ticket_topic}.values():
+            allow_alarms(told, cdk.Stack.of(self).account)
+        self._alarms: dict[str, cloudwatch.Alarm] = {}
+        cached = getattr(endpoint, "cache_enabled", True)
+        for rule_id in (*_ALWAYS, *(["throttles"] if invocation_path else [])):
+            if cached or not RULES[rule_id].needs_cache:
+                self._add_default(RULES[rule_id])
+        self.users_hurt = self._build_composite()
+        """The composite alarm over everything that users feel."""
+        self._dashboard = self._build_dashboard() if dashboard else None
+
+    @property
+    def alarms(self) -> Mapping[str, cloudwatch.Alarm]:
+        """Alarm id -> alarm; an alarm of one function among several has the function's path behind its id."""
+        return MappingProxyType(self._alarms)
+
+    @property
+    def dashboard(self) -> cloudwatch.Dashboard | None:
+        """The dashboard, if there is one."""
+        return None if self._dashboard is None else self._dashboard.dashboard
+
+    def add_stuck_updating(self, settings: AlarmSettings | None = None) -> cloudwatch.Alarm | None:
+        """An alarm on an endpoint that stays outside InService. It needs a function that publishes ``updating_seconds`` of ``MME/Fleet``.
+
+        Args:
+            settings: what is different. Default: the construct's ``overrides``.
+        """
+        return self._add(RULES["stuck-updating"], self._source, settings)
+
+    def add_warm_up(self, settings: AlarmSettings | None = None) -> cloudwatch.Alarm | None:
+        """An alarm on warm-ups of this endpoint that fail or run out of time.
+
+        Args:
+            settings: what is different. Default: the construct's ``overrides``.
+        """
+        return self._add(RULES["warm-up-failed"], self._source, settings)
+
+    def add_placement(self, settings: AlarmSettings | None = None) -> cloudwatch.Alarm | None:
+        """An alarm on models of this endpoint that could not be moved to or from a dedicated component.
+
+        Args:
+            settings: what is different. Default: the construct's ``overrides``.
+        """
+        return self._add(RULES["placement-failed"], self._source, settings)
+
+    def add_rejected_artifacts(self, function: lambda_.IFunction, settings: AlarmSettings | None = None) -> cloudwatch.Alarm | None:
+        """An alarm on many rejected uploads.
+
+        Args:
+            function: the admission function.
+            settings: what is different. Default: the construct's ``overrides``.
+        """
+        return self._add(RULES["rejected-artifacts"], self._source.including({"function": function.function_name}), settings)
+
+    def add_admission_dead_letters(self, queue: sqs.IQueue, settings: AlarmSettings | None = None) -> cloudwatch.Alarm | None:
+        """An alarm on events of uploads that failed for good.
+
+        Args:
+            queue: the dead-letter queue.
+            settings: what is different. Default: the construct's ``overrides``.
+        """
+        return self._add(RULES["admission-dead-letters"], self._source.including({"QueueName": queue.queue_name}), settings)
+
+    def add_function_throttles(self, function: lambda_.IFunction, settings: AlarmSettings | None = None) -> cloudwatch.Alarm | None:
+        """An alarm on a function that Lambda throttles; once for each function.
+
+        Args:
+            function: the function.
+            settings: what is different. Default: the construct's ``overrides``.
+        """
+        source = self._source.including({"FunctionName": function.function_name})
+        return self._add(RULES["function-throttles"], source, settings, of=function)
+
+    def add_admission(self, admission: ModelAdmission) -> None:
+        """Alarms on rejected uploads, dead letters and throttling of an admission, and their row on the dashboard."""
+        made = (
+            self.add_rejected_artifacts(admission.function),
+            self.add_admission_dead_letters(admission.dead_letters),
+            self.add_function_throttles(admission.function),
+        )
+        if self._dashboard is not None:
+            source = self._source.including({"function": admission.function.function_name, "QueueName": admission.dead_letters.queue_name})
+            self._dashboard.add_admission(source, [alarm for alarm in made if alarm is not None])
+
+    def add_tenants(self, log_group: logs.ILogGroup) -> None:
+        """A table of the busiest tenants on the dashboard, from the invocation function's log group."""
+        if self._dashboard is not None:
+            self._dashboard.add_tenants(log_group)
+
+    def add_alarm(
+        self,
+        id: str,  # noqa: A002 - CDK's name for it
+        *,
+        metric: cloudwatch.IMetric,
+        title: str,
+        action: str,
+        runbook: str,
+        threshold: float,
+        breach: Breach = "above",
+        period_minutes: int = 5,
+        periods: int = 3,
+        breaching_periods: int | None = None,
+        missing: Missing = "missing",
+    ) -> cloudwatch.Alarm:
+        """An alarm of your own, on a metric that is checked against the catalogue.
+
+        Args:
+            id: the id below this construct, also the alarm's name in `alarms`.
+            metric: the metric or math expression. Its period is replaced by ``period_minutes``.
+            title: what is the matter, in a few words.
+            action: what to do first.
+            runbook: address of its page.
+            threshold: in the metric's unit.
+            breach: on which side of the threshold it fires. Default above.
+            period_minutes: length of a period, whole minutes. Default 5.
+            periods: how many are looked at. Default 3.
+            breaching_periods: how many of them must breach. Default: all.
+            missing: what a period without data counts as. Default ``missing``: the alarm shows insufficient data.
+
+        Raises:
+            MetricError: the metric is in a namespace of the catalogue, but is not published with this name, statistic, unit, period or
+                dimensions.
+            AlarmError: the id is taken, or CloudWatch refuses the window.
+        """
+        check_metric(metric)
+        AlarmSettings(period_minutes=period_minutes, periods=periods, breaching_periods=breaching_periods)
+        breaching = periods if breaching_periods is None else breaching_periods
+        check_window(period_minutes, periods, breaching)
+        if id in self._alarms or id in RULES:
+            raise AlarmError("There is such an alarm already", value=id, allowed="another id", fix="Rename it, or use overrides")
+        page = Page(id=id, title=title, meaning=title, action=action)
+        when = f"{breach} {threshold:g}, in {breaching} of {periods} periods of {period_minutes} min"
+        period = cdk.Duration.minutes(period_minutes)
+        adjusted = metric.with_(period=period) if isinstance(metric, cloudwatch.Metric | cloudwatch.MathExpression) else metric
+        return self._build(id, page, adjusted, when, runbook, threshold, breach, periods, breaching, missing)
+
+    def _add_default(self, rule: Rule) -> None:
+        if rule.needs is not None and self._instance is None:
+            text = f"The alarm {rule.id!r} is left out: the instance type is not known; pass instance_type."
+            cdk.Annotations.of(self).add_info(text)
+        elif rule.needs != "gpus" or (self._instance is not None and self._instance.gpus > 0):
+            self._add(rule, self._source, None)
+
+    def _add(
+        self, rule: Rule, source: MetricSource, settings: AlarmSettings | None, *, of: IConstruct | None = None
+    ) -> cloudwatch.Alarm | None:
+        if settings is None:
+            settings = self._overrides.get(rule.id, AlarmSettings())
+        if settings is None:
+            return None
+        chosen = tuned(rule, settings)
+        name = rule.id
+        construct_id = _construct_id(rule.id)
+        if of is not None and rule.id in self._alarms:
+            name, construct_id = f"{rule.id} {of.node.path}", f"{construct_id}{of.node.addr[:8]}"
+        if name in self._alarms:
+            raise AlarmError("There is such an alarm already", value=name, allowed="each alarm once", fix="Remove the second call")
+        counts = {} if self._instance is None else {"vcpus": self._instance.vcpus, "gpus": self._instance.gpus}
+        return self._build(
+            name,
+            chosen,
+            rule_metric(chosen, source, self._instance),
+            chosen.condition(),
+            self._page(rule.id),
+            chosen.limit(**counts),
+            chosen.breach,
+            chosen.periods,
+            chosen.breaching_periods,
+            chosen.missing,
+            construct_id=construct_id,
+        )
+
+    def _build(
+        self,
+        name: str,
+        page: Page,
+        metric: cloudwatch.IMetric,
+        when: str,
+        runbook: str,
+        threshold: float,
+        breach: Breach,
+        periods: int,
+        breaching: int,
+        missing: Missing,
+        *,
+        construct_id: str | None = None,
+    ) -> cloudwatch.Alarm:
+        alarm = cloudwatch.Alarm(
+            self,
+            name if construct_id is None else construct_id,
+            metric=metric,
+            threshold=threshold,
+            comparison_operator=COMPARISONS[breach],
+            evaluation_periods=periods,
+            datapoints_to_alarm=breaching,
+            treat_missing_data=_MISSING[missing],
+            alarm_description=description(page, when, runbook),
+        )
+        notify = actions.SnsAction(self.ticket_topic)
+        alarm.add_alarm_action(notify)
+        alarm.add_ok_action(notify)
+        self._alarms[name] = alarm
+        return alarm
+
+    def _build_composite(self) -> cloudwatch.CompositeAlarm:
+        parts = self._section("users", hurting=True)
+        if not parts:
+            raise AlarmError(
+                "The composite alarm has nothing to look at",
+                value="every alarm that users feel is switched off",
+                allowed="at least one of " + ", ".join(rule.id for rule in RULES.values() if rule.hurts_users),
+                fix="Leave one of them on",
+            )
+        composite = cloudwatch.CompositeAlarm(
+            self,
+            _construct_id(USERS_HURT.id),
+            alarm_rule=cloudwatch.AlarmRule.any_of(
+                *[cloudwatch.AlarmRule.from_alarm(alarm, cloudwatch.AlarmState.ALARM) for alarm in parts]
+            ),
+            alarm_description=description(USERS_HURT, "one of the alarms that users feel is on", self._page(USERS_HURT.id)),
+        )
+        notify = actions.SnsAction(self.topic)
+        composite.add_alarm_action(notify)
+        composite.add_ok_action(notify)
+        return composite
+
+    def _build_dashboard(self) -> MonitoringDashboard:
+        index = self._page("index")
+        board = MonitoringDashboard(self, "Board", source=self._source, instance=self._instance, runbook=index)
+        board.add_users(self.users_hurt, self._section("users"))
+        board.add_cache(self._section("cache"))
+        board.add_fleet(self._section("fleet"))
+        return board
+
+    def _section(self, section: str, *, hurting: bool = False) -> list[cloudwatch.Alarm]:
+        chosen = (rule for rule in RULES.values() if rule.section == section and (rule.hurts_users or not hurting))
+        return [self._alarms[rule.id] for rule in chosen if rule.id in self._alarms]
+
+    def _page(self, page_id: str) -> str:
+        return self._runbook.replace(_UNMISTAKABLE, page_id)
+
+
+def _instance(name: str | None) -> instances.InstanceType | None:
+    if name is None or cdk.Token.is_unresolved(name):
+        return None
+    try:
+        return instances.instance(name)
+    except instances.InstanceTypeError as error:
+        raise AlarmError(
+            "CPU alarms cannot be scaled to the instance type", value=name, allowed="a type of the catalogue", fix="Correct instance_type"
+        ) from error
+
+
+def _construct_id(rule_id: str) -> str:
+    return "".join(part.capitalize() for part in rule_id.split("-"))
