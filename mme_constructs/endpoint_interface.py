@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Protocol
 
-import aws_cdk as cdk
 from aws_cdk import aws_cloudwatch as cloudwatch
 from aws_cdk import aws_iam as iam
 
+from mme_constructs.endpoint_metrics import metric_of
 from mme_constructs.errors import CacheError, MetricError, TenantError
 from mme_facts.grammar import GrammarError, tenant_pattern
 from mme_facts.metrics import ENDPOINT_METRICS
@@ -136,28 +136,17 @@ class EndpointOperations:
         Raises:
             MetricError: the metric does not exist or has no such statistic, or there is no such variant.
         """
-        known = ENDPOINT_METRICS.get(name)
-        if known is None:
-            raise MetricError(
-                "Multi-model endpoints publish no such metric", value=name, allowed=", ".join(ENDPOINT_METRICS), fix="Use one of these"
-            )
-        chosen = known.statistics[0] if statistic is None else statistic
-        percentile = known.percentiles and chosen.startswith("p") and chosen[1:].replace(".", "", 1).isdigit()
-        if chosen not in known.statistics and not percentile:
-            allowed = ", ".join(known.statistics) + (", percentiles" if known.percentiles else "")
-            raise MetricError(f"{name} has no such statistic", value=chosen, allowed=allowed, fix="Use one of these")
-        if period_minutes < 1:
-            raise MetricError(f"{name} has one value a minute", value=period_minutes, allowed="whole minutes from 1", fix="Use 1 or more")
         if variant is not None and variant not in self.variants:
             raise MetricError(
                 "The endpoint has no such variant", value=variant, allowed=", ".join(self.variants), fix="Use one of these, or none"
             )
-        return cloudwatch.Metric(
-            namespace=known.namespace,
-            metric_name=known.name,
-            dimensions_map={"EndpointName": self.metric_endpoint_name, "VariantName": variant or self.variant_name},
-            statistic=chosen,
-            period=cdk.Duration.minutes(period_minutes),
+        return metric_of(
+            "Multi-model endpoints",
+            ENDPOINT_METRICS,
+            name,
+            dimensions={"EndpointName": self.metric_endpoint_name, "VariantName": variant or self.variant_name},
+            statistic=statistic,
+            period_minutes=period_minutes,
         )
 
     def metric_invocations(self) -> cloudwatch.Metric:

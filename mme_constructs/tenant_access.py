@@ -11,17 +11,14 @@ from constructs import Construct
 
 from mme_constructs.acknowledge import acknowledge_wildcards
 from mme_constructs.errors import TrustError
-from mme_facts.grammar import tenant_pattern
+from mme_facts.grammar import TENANT_TAG, tenant_pattern
 
 if TYPE_CHECKING:
     from mme_constructs.artifact_store import ModelArtifactStore
     from mme_constructs.endpoint_interface import IMultiModelEndpoint
     from mme_constructs.tenant_api import TenantApi
 
-__all__ = ["TENANT_TAG", "DedicatedEndpoint", "TenantAccess"]
-
-TENANT_TAG = "tenant"
-"""The session tag that says whose session it is, and the resource tag that says whose inference component it is."""
+__all__ = ["DedicatedEndpoint", "TenantAccess"]
 
 _TENANT = f"${{aws:PrincipalTag/{TENANT_TAG}}}"
 _INVOKE = ["sagemaker:InvokeEndpoint"]

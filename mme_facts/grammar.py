@@ -5,6 +5,7 @@ No other module may put a key together or take one apart.
 
 from __future__ import annotations
 
+import hashlib
 import re
 from dataclasses import dataclass
 
@@ -14,6 +15,7 @@ __all__ = [
     "INCOMING_PREFIX",
     "MODELS_PREFIX",
     "RESULTS_PREFIX",
+    "TENANT_TAG",
     "ArtifactName",
     "GrammarError",
     "VersionId",
@@ -21,7 +23,10 @@ __all__ = [
     "check_prefix",
     "check_sha256",
     "check_tenant_id",
+    "component_name",
+    "component_name_prefix",
     "tenant_pattern",
+    "tenant_tag_value",
 ]
 
 MODELS_PREFIX = "models/"
@@ -31,6 +36,8 @@ INCOMING_PREFIX = "incoming/"
 HEAT_PREFIX = "heat/"
 RESULTS_PREFIX = "results/"
 ARTIFACT_SUFFIX = ".tar.gz"
+TENANT_TAG = "tenant"
+"""The session tag that says whose session it is, and the resource tag that says whose inference component it is."""
 
 _ID = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
 _VERSION = re.compile(r"v([1-9][0-9]{0,5})-([0-9a-f]{12})")
@@ -163,3 +170,26 @@ def tenant_pattern(tenant: str) -> str:
     if not (tenant.startswith("${") and tenant.endswith("}")):
         check_tenant_id(tenant)
     return f"{tenant}/*"
+
+
+def tenant_tag_value(tenant: str) -> str:
+    """What the tag `TENANT_TAG` must equal in a policy: a tenant id or an IAM policy variable; raises `GrammarError`."""
+    return tenant_pattern(tenant).removesuffix("/*")
+
+
+def component_name_prefix(endpoint_name: str) -> str:
+    """What the names of all inference components of one dedicated endpoint start with; it says nothing about tenants."""
+    return f"c{hashlib.sha256(endpoint_name.encode()).hexdigest()[:10]}-"
+
+
+def component_name(endpoint_name: str, tenant: str, model: str) -> str:
+    """The name of the inference component that serves a tenant's model on a dedicated endpoint, 44 characters.
+
+    It holds a digest instead of the ids, so that the components of ``acme`` and ``acme-evil`` share no prefix that a policy could name.
+    The name stays over versions: a new version updates the component.
+
+    Raises:
+        GrammarError: tenant or model is outside the grammar.
+    """
+    whose = f"{check_tenant_id(tenant)}/{check_model_id(model)}"
+    return component_name_prefix(endpoint_name) + hashlib.sha256(whose.encode()).hexdigest()[:32]
