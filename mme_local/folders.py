@@ -9,17 +9,18 @@ import tempfile
 from contextlib import suppress
 from pathlib import Path
 
-__all__ = ["end_processes_in", "forget_run", "make_run"]
+__all__ = ["end_processes_in", "end_processes_of", "forget_run", "make_run"]
 
 _LINK = "run"
 _PREFIX = "mme-run-"
 
 
 def make_run(directory: Path) -> Path:
-    """Make the folder of a run and the link ``run`` to it in ``directory``; what a killed run left there goes first.
+    """Make the folder of a run and the link ``run`` to it in ``directory``; what a killed run left goes first, processes too.
 
     It is not below ``directory``, whose path may be too long for the sockets of model servers.
     """
+    end_processes_in(directory)
     forget_run(directory)
     run = Path(tempfile.mkdtemp(prefix=_PREFIX)).resolve()
     (run / "tmp").mkdir()
@@ -27,10 +28,17 @@ def make_run(directory: Path) -> Path:
     return run
 
 
-def forget_run(directory: Path) -> None:
-    """Remove the folder of a run and its link."""
+def forget_run(directory: Path, run: Path | None = None) -> None:
+    """Remove the folder of a run and its link.
+
+    Args:
+        directory: the cloud's folder.
+        run: only if the link leads there; to whatever it leads by default.
+    """
     link = directory / _LINK
-    if not link.is_symlink():
+    if run is not None:
+        shutil.rmtree(run, ignore_errors=True)
+    if not link.is_symlink() or (run is not None and link.readlink() != run):
         return
     run = link.readlink()
     # The link says what to delete: follow it only to a folder that we can have made.
@@ -40,16 +48,22 @@ def forget_run(directory: Path) -> None:
 
 
 def end_processes_in(directory: Path) -> None:
-    """Kill the processes that work in the folder of a run, which a killed gateway left.
+    """Kill the processes that work in the folder of a run, which a killed gateway left: `end_processes_of` what the link leads to."""
+    link = directory / _LINK
+    if link.is_symlink():
+        end_processes_of(link.readlink())
+
+
+def end_processes_of(run: Path) -> int:
+    """Kill the processes that work in the folder of a run; returns how many there were.
 
     Model servers have process groups of their own, so their working folder is what tells whose they are. Works where there is
     ``/proc``; elsewhere only the gateway itself ends its servers.
     """
-    link = directory / _LINK
-    if not link.is_symlink():
-        return
-    run = link.readlink()
+    killed = 0
     for entry in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
             if (entry / "cwd").readlink().is_relative_to(run):
                 os.kill(int(entry.name), signal.SIGKILL)
+                killed += 1
+    return killed

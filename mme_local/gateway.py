@@ -1,7 +1,7 @@
 """The gateway process: ``python -m mme_local.gateway``, started by `mme_local.cloud.LocalCloud` only.
 
 It reads its orders as one JSON line from standard input and ends when that pipe closes: when its parent is gone, however it
-went, nothing stays behind.
+went, nothing stays behind. When it is killed itself, its watchdog (`mme_local.watchdog`) cleans up.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from typing import Any, cast
 from mme_local.credentials import Credentials
 from mme_local.folders import forget_run
 from mme_local.settings import LocalSettings
+from mme_local.watchdog import Watchdog
 
 __all__ = ["Orders", "main"]
 
@@ -89,12 +90,14 @@ def main() -> None:
     orders = Orders.from_json(sys.stdin.readline())
     logging.basicConfig(level=orders.settings.log_level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     os.set_inheritable(orders.socket, False)
+    watchdog = Watchdog(orders.run, orders.directory, ephemeral=orders.ephemeral)
     try:
         asyncio.run(_serve(orders))
     except BaseException:
         logger.exception("the gateway failed")
         raise
     finally:
+        watchdog.dismiss()
         ended = _end_children()
         forget_run(orders.directory)
         if orders.ephemeral:
@@ -117,6 +120,7 @@ async def _serve(orders: Orders) -> None:
     from hypercorn.config import Config
 
     from mme_local.emulator import create_admin, reset_state
+    from mme_local.images import ImageStore, images_folder
     from mme_local.services import Services
 
     stop = asyncio.Event()
@@ -129,7 +133,9 @@ async def _serve(orders: Orders) -> None:
         await asyncio.to_thread(reset_state)
         create_admin(orders.admin)
 
-    services = Services(orders.run, orders.settings, f"http://127.0.0.1:{orders.port}", reset_emulator, loop)
+    services = Services(
+        orders.run, ImageStore(images_folder(orders.directory)), orders.settings, f"http://127.0.0.1:{orders.port}", reset_emulator, loop
+    )
     create_admin(orders.admin)
     config = Config()
     config.bind = [f"fd://{orders.socket}"]

@@ -13,14 +13,14 @@ import hashlib
 import json
 import logging
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import metadata
 from typing import Any
 
 from mme_facts.limits import API_GATEWAY_TIMEOUT_SECONDS, LAMBDA_EVENT_BYTES
 from mme_local import policy_variables
 
-__all__ = ["MINISTACK_VERSION", "EmulatorVersionError", "apply", "physical_name", "register_resource_types"]
+__all__ = ["MINISTACK_VERSION", "EmulatorVersionError", "apply", "physical_name", "register_resource_types", "resource_types"]
 
 logger = logging.getLogger(__name__)
 
@@ -50,6 +50,7 @@ def apply() -> None:
     _check_function_policies()
     _limit_api_calls()
     _retry_events_of_rules()
+    _record_alarms_on_expressions()
 
 
 def _substitute_policy_variables() -> None:
@@ -304,20 +305,70 @@ def _retry_events_of_rules() -> None:
     eventbridge._dispatch_to_lambda = dispatch
 
 
-def register_resource_types(types: Mapping[str, Mapping[str, Any]], replacing: Mapping[str, Sequence[str]], tagged: Sequence[str]) -> None:
-    """Add CloudFormation resource types to the emulator.
+def _record_alarms_on_expressions() -> None:
+    """Alarms on metric math (``Metrics``) are recorded, with the state INSUFFICIENT_DATA.
+
+    Reason: the emulator refuses them, so no stack with one could be deployed. Their requests are checked by CloudWatch's model.
+    """
+    from ministack.services.cloudformation import provisioners
+
+    from mme_local.cloudformation.monitoring import ALARM_OPERATIONS
+    from mme_local.wire import service_model
+
+    record = provisioners._cw_metric_alarm_record
+    of_one_metric = ("MetricName", "Namespace", "Dimensions", "Period", "Statistic", "ExtendedStatistic", "Unit")
+
+    def record_any(name: str, properties: Mapping[str, Any]) -> dict[str, Any]:
+        if not properties.get("Metrics"):
+            alarm: dict[str, Any] = record(name, properties)
+            return alarm
+        model = service_model("cloudwatch", ALARM_OPERATIONS)
+        request = model.validated("PutMetricAlarm", {**properties, "AlarmName": name}, from_template=True)
+        if given := [member for member in of_one_metric if member in request]:
+            raise ValueError(f"Metrics list and {', '.join(given)} cannot be specified together for an alarm.")
+        if sum(query.get("ReturnData", True) for query in request["Metrics"]) != 1:
+            raise ValueError("Exactly one element of the Metrics list of an alarm should return data.")
+        request = {member: value for member, value in request.items() if member not in ("Metrics", "Tags")}
+        alarm = record(name, {**request, "MetricName": "expression", "Namespace": "expression"})
+        metrics = model.validated("PutMetricAlarm", {**properties, "AlarmName": name}, from_template=True)["Metrics"]
+        # Without a name and a namespace the emulator's evaluation leaves it alone.
+        return {**{member: value for member, value in alarm.items() if member not in of_one_metric}, "Metrics": metrics}
+
+    provisioners._cw_metric_alarm_record = record_any
+
+
+def resource_types() -> list[str]:
+    """All CloudFormation types that can be provisioned, sorted."""
+    from ministack.services.cloudformation import provisioners
+
+    return sorted(provisioners._RESOURCE_HANDLERS)
+
+
+def register_resource_types(
+    types: Mapping[str, Mapping[str, Any]],
+    *,
+    replacing: Mapping[str, Sequence[str]],
+    tagged: Sequence[str],
+    waiting: Iterable[str],
+    with_logical_id: Sequence[str],
+) -> None:
+    """Add CloudFormation resource types to the emulator, or put ours in the place of its own.
 
     Args:
         types: type -> ``create``, ``update`` and ``delete`` callables in the emulator's form.
         replacing: type -> the properties whose change replaces the resource.
         tagged: the types that stack-level tags reach through a ``Tags`` list.
+        waiting: the types whose provisioners wait for the event loop, so that they run on threads.
+        with_logical_id: the types whose ``update`` takes the logical id, too.
     """
     from ministack.services.cloudformation import provisioners
 
     provisioners._RESOURCE_HANDLERS.update({name: dict(handler) for name, handler in types.items()})
+    for name in with_logical_id:
+        provisioners._RESOURCE_HANDLERS[name]["update_with_logical_id"] = True
     provisioners._REPLACING_PROPERTIES.update({name: tuple(properties) for name, properties in replacing.items()})
     provisioners._STACK_TAG_PROPERTY.update(dict.fromkeys(tagged, ("Tags", "list")))
-    _worker_thread_types.update(types)
+    _worker_thread_types.update(waiting)
 
 
 def physical_name(stack: str, logical_id: str, characters: int) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -15,6 +16,7 @@ from mme_local.autoscaling.responses import AutoScalingApi
 from mme_local.cloudformation.types import register
 from mme_local.credentials import Credentials
 from mme_local.emulator import AccessDeniedError, assume_service_role
+from mme_local.images import ImageStore
 from mme_local.loop import LoopBridge
 from mme_local.routing import Application, Gateway
 from mme_local.sagemaker.models import SageMaker
@@ -36,6 +38,7 @@ class Services:
 
     Args:
         directory: where the data plane may write; exists.
+        images: the images that the Docker stand-in has pushed.
         settings: the cloud's settings.
         endpoint_url: the gateway itself.
         reset_emulator: forgets the emulator's state and creates the administrator again.
@@ -45,6 +48,7 @@ class Services:
     def __init__(
         self,
         directory: Path,
+        images: ImageStore,
         settings: LocalSettings,
         endpoint_url: str,
         reset_emulator: Callable[[], Awaitable[None]],
@@ -61,8 +65,15 @@ class Services:
             check_role=_check_role,
             now=_now,
             instance_limit=settings.instance_limit,
+            image=images.pushed,
         )
-        self._autoscaling = AutoScaling(region=REGION, account=ACCOUNT, variant_exists=self._variant_exists, now=_now)
+        self._autoscaling = AutoScaling(
+            region=REGION,
+            account=ACCOUNT,
+            variant_exists=self._variant_exists,
+            component_exists=lambda name: name in self._sagemaker.components.by_name,
+            now=_now,
+        )
         register(self._sagemaker, self._autoscaling, self._bridge)
 
     def application(self, emulator: Application) -> Gateway:
@@ -78,11 +89,14 @@ class Services:
 
     def status(self) -> dict[str, Any]:
         """The document of ``GET /_mme/status``."""
-        unused = {"instances": [], "requests": 0, "hits": 0, "cold_loads": 0, "evictions": 0, "loads_by_model": {}}
         fleets = {fleet["name"]: fleet for fleet in self._data_plane.status()} if self._data_plane else {}
         return {
             "endpoints": [
-                {**unused, **fleets.get(endpoint.fleet, {}), "name": endpoint.name, "status": endpoint.status}
+                {
+                    "name": endpoint.name,
+                    "status": endpoint.status,
+                    **_together([fleets[name] for name in endpoint.fleets if name in fleets]),
+                }
                 for endpoint in self._sagemaker.endpoints.values()
             ]
         }
@@ -119,7 +133,19 @@ class Services:
 
     def _variant_exists(self, endpoint_name: str, variant_name: str) -> bool:
         endpoint = self._sagemaker.endpoints.get(endpoint_name)
-        return endpoint is not None and endpoint.variant is not None and endpoint.variant.name == variant_name
+        return endpoint is not None and endpoint.variant(variant_name) is not None
+
+
+def _together(fleets: list[dict[str, Any]]) -> dict[str, Any]:
+    """One status of the fleets of an endpoint's variants; the names of the instances tell whose they are."""
+    loads: Counter[str] = Counter()
+    for fleet in fleets:
+        loads.update(fleet["loads_by_model"])
+    return {
+        "instances": [instance for fleet in fleets for instance in fleet["instances"]],
+        **{count: sum(fleet[count] for fleet in fleets) for count in ("requests", "hits", "cold_loads", "evictions")},
+        "loads_by_model": dict(loads),
+    }
 
 
 def _check_role(role_arn: str) -> None:

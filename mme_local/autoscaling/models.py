@@ -1,25 +1,39 @@
-"""Scalable targets and scaling policies of SageMaker endpoints.
+"""Scalable targets, scaling policies and scheduled actions of SageMaker variants and inference components.
 
 They are recorded and validated; nothing scales yet.
 """
 
 from __future__ import annotations
 
+import itertools
 import re
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
 from mme_local.wire import AwsError, ValidationError
 
-__all__ = ["AutoScaling", "ScalableTarget", "ScalingPolicy"]
+__all__ = ["AutoScaling", "ScalableTarget", "ScalingPolicy", "ScheduledAction"]
 
 VARIANT_INSTANCES = "sagemaker:variant:DesiredInstanceCount"
-_RESOURCE_ID = re.compile(r"endpoint/([A-Za-z0-9](?:-*[A-Za-z0-9])*)/variant/([A-Za-z0-9](?:-*[A-Za-z0-9])*)")
-_METRICS = ("SageMakerVariantInvocationsPerInstance", "SageMakerVariantConcurrentRequestsPerModelHighResolution")
-"""Predefined metrics of a variant's instance count (API reference: PredefinedMetricSpecification)."""
+COMPONENT_COPIES = "sagemaker:inference-component:DesiredCopyCount"
+_NAME = r"([A-Za-z0-9](?:-*[A-Za-z0-9])*)"
+_RESOURCE_IDS = {
+    VARIANT_INSTANCES: (re.compile(f"endpoint/{_NAME}/variant/{_NAME}"), "endpoint/NAME/variant/NAME"),
+    COMPONENT_COPIES: (re.compile(f"inference-component/{_NAME}"), "inference-component/NAME"),
+}
+_METRICS = {
+    VARIANT_INSTANCES: ("SageMakerVariantInvocationsPerInstance", "SageMakerVariantConcurrentRequestsPerModelHighResolution"),
+    COMPONENT_COPIES: (
+        "SageMakerInferenceComponentInvocationsPerCopy",
+        "SageMakerInferenceComponentConcurrentRequestsPerCopyHighResolution",
+    ),
+}
+"""Predefined metrics of a dimension (API reference: PredefinedMetricSpecification)."""
+_SCHEDULE = re.compile(r"(at|rate|cron)\([^()]+\)")
+_CONFIGURATIONS = {"TargetTrackingScaling": "TargetTrackingScalingPolicyConfiguration", "StepScaling": "StepScalingPolicyConfiguration"}
 
 Key = tuple[str, str, str]
 
@@ -49,33 +63,62 @@ class ScalingPolicy:
     tags: dict[str, str] = field(default_factory=dict)
 
 
+@dataclass(slots=True)
+class ScheduledAction:
+    """A scheduled action: ``request`` holds the merged PutScheduledAction requests."""
+
+    name: str
+    key: Key
+    arn: str
+    request: dict[str, Any]
+    created: datetime
+
+
 class AutoScaling:
-    """Application Auto Scaling of one account and region, for SageMaker variants.
+    """Application Auto Scaling of one account and region, for SageMaker variants and inference components.
 
     Args:
         region: AWS region.
         account: account id.
         variant_exists: whether an endpoint (first argument) has a variant (second).
+        component_exists: whether there is an inference component.
         now: the clock.
     """
 
-    def __init__(self, *, region: str, account: str, variant_exists: Callable[[str, str], bool], now: Callable[[], datetime]) -> None:
-        self.region, self.account, self._variant_exists, self._now = region, account, variant_exists, now
+    def __init__(
+        self,
+        *,
+        region: str,
+        account: str,
+        variant_exists: Callable[[str, str], bool],
+        component_exists: Callable[[str], bool],
+        now: Callable[[], datetime],
+    ) -> None:
+        self.region, self.account, self._now = region, account, now
+        self._variant_exists, self._component_exists = variant_exists, component_exists
         self.targets: dict[Key, ScalableTarget] = {}
+        self.scheduled_actions: dict[tuple[str, Key], ScheduledAction] = {}
         self.policies: dict[tuple[str, Key], ScalingPolicy] = {}
 
     def register(self, request: Mapping[str, Any]) -> ScalableTarget:
         """Register or change a scalable target; raises `AwsError`."""
         key = self._key(request)
         existing = self.targets.get(key)
-        endpoint, variant = self._endpoint_and_variant(key)
-        if not self._variant_exists(endpoint, variant):
+        parts = _resource_parts(key)
+        if key[2] == COMPONENT_COPIES:
+            if not self._component_exists(parts[0]):
+                raise ValidationError(
+                    f"No scalable target found for service namespace: sagemaker, resource ID: {key[1]}: no such component."
+                )
+        elif not self._variant_exists(parts[0], parts[1]):
             raise ValidationError(f"No scalable target found for service namespace: sagemaker, resource ID: {key[1]}: no such variant.")
         minimum = request.get("MinCapacity", existing.min_capacity if existing else None)
         maximum = request.get("MaxCapacity", existing.max_capacity if existing else None)
         if minimum is None or maximum is None:
             raise ValidationError("MinCapacity and MaxCapacity are required when you register a new scalable target.")
-        if minimum < 1:
+        if minimum < 0:
+            raise ValidationError(f"Minimum capacity {minimum} is not allowed: it is 0 or more.")
+        if minimum < 1 and key[2] == VARIANT_INSTANCES:
             raise ValidationError(f"Minimum capacity {minimum} is not allowed: a variant of an endpoint has at least 1 instance.")
         if minimum > maximum:
             raise ValidationError("Maximum capacity cannot be less than minimum capacity")
@@ -95,12 +138,14 @@ class AutoScaling:
         return self.targets[key]
 
     def deregister(self, request: Mapping[str, Any]) -> None:
-        """Forget a target and its policies; raises `AwsError`."""
+        """Forget a target, its policies and its scheduled actions; raises `AwsError`."""
         key = self._key(request)
         self.target(key)
         del self.targets[key]
         for policy in [entry for entry in self.policies if entry[1] == key]:
             del self.policies[policy]
+        for action in [entry for entry in self.scheduled_actions if entry[1] == key]:
+            del self.scheduled_actions[action]
 
     def target(self, key: Key) -> ScalableTarget:
         """A registered target; raises ``ObjectNotFoundException``."""
@@ -120,7 +165,7 @@ class AutoScaling:
         existing = self.policies.get((name, key))
         merged = {**(existing.request if existing else {}), **request}
         merged.setdefault("PolicyType", "StepScaling")
-        _check_policy(merged)
+        _check_policy(merged, key[2])
         resource = f"resource/sagemaker/{key[1]}:policyName/{name}"
         arn = f"arn:aws:autoscaling:{self.region}:{self.account}:scalingPolicy:{uuid.uuid4()}:{resource}"
         policy = ScalingPolicy(name, key, existing.arn if existing else arn, merged, existing.created if existing else self._now())
@@ -139,8 +184,40 @@ class AutoScaling:
             )
         del self.policies[name, key]
 
+    def put_scheduled_action(self, request: Mapping[str, Any]) -> ScheduledAction:
+        """Create or change a scheduled action of a registered target; raises `AwsError`."""
+        key = self._key(request)
+        self.target(key)
+        name = request["ScheduledActionName"]
+        existing = self.scheduled_actions.get((name, key))
+        merged = {**(existing.request if existing else {}), **request}
+        if not _SCHEDULE.fullmatch(merged.get("Schedule", "")):
+            raise ValidationError(f"Schedule {merged.get('Schedule')} is not an at, rate or cron expression.")
+        bounds = merged.get("ScalableTargetAction", {})
+        if not bounds:
+            raise ValidationError(f"Scheduled action {name} needs ScalableTargetAction with MinCapacity or MaxCapacity.")
+        least = 0 if key[2] == COMPONENT_COPIES else 1
+        if bounds.get("MinCapacity", least) < least:
+            raise ValidationError(f"Minimum capacity {bounds['MinCapacity']} is not allowed: it is {least} or more.")
+        if bounds.get("MinCapacity", least) > bounds.get("MaxCapacity", bounds.get("MinCapacity", least)):
+            raise ValidationError("Maximum capacity cannot be less than minimum capacity")
+        resource = f"resource/sagemaker/{key[1]}:scheduledActionName/{name}"
+        arn = f"arn:aws:autoscaling:{self.region}:{self.account}:scheduledAction:{uuid.uuid4()}:{resource}"
+        action = ScheduledAction(name, key, existing.arn if existing else arn, merged, existing.created if existing else self._now())
+        self.scheduled_actions[name, key] = action
+        return action
+
+    def delete_scheduled_action(self, request: Mapping[str, Any]) -> None:
+        """Delete a scheduled action; raises ``ObjectNotFoundException``."""
+        key = self._key(request)
+        name = request["ScheduledActionName"]
+        if (name, key) not in self.scheduled_actions:
+            raise AwsError("ObjectNotFoundException", f"No scheduled action {name} found for resource ID: {key[1]}.")
+        del self.scheduled_actions[name, key]
+
     def clear(self) -> None:
         """Forget everything."""
+        self.scheduled_actions.clear()
         self.targets.clear()
         self.policies.clear()
 
@@ -148,39 +225,58 @@ class AutoScaling:
         namespace, dimension = request["ServiceNamespace"], request["ScalableDimension"]
         if namespace != "sagemaker":
             raise ValidationError(f"Service namespace {namespace} is not supported by the local cloud: use sagemaker.")
-        if dimension != VARIANT_INSTANCES:
-            raise ValidationError(f"Scalable dimension {dimension} is not supported by the local cloud: use {VARIANT_INSTANCES}.")
+        if dimension not in _RESOURCE_IDS:
+            raise ValidationError(f"Scalable dimension {dimension} is not supported by the local cloud: use {' or '.join(_RESOURCE_IDS)}.")
         key = (namespace, request["ResourceId"], dimension)
-        self._endpoint_and_variant(key)
+        _resource_parts(key)
         return key
 
-    @staticmethod
-    def _endpoint_and_variant(key: Key) -> tuple[str, str]:
-        match = _RESOURCE_ID.fullmatch(key[1])
-        if match is None:
-            raise ValidationError(
-                f"Unsupported service namespace, resource type or scalable dimension: {key[1]} must be endpoint/NAME/variant/NAME."
-            )
-        return match[1], match[2]
+
+def _resource_parts(key: Key) -> Sequence[str]:
+    pattern, form = _RESOURCE_IDS[key[2]]
+    match = pattern.fullmatch(key[1])
+    if match is None:
+        raise ValidationError(f"Unsupported service namespace, resource type or scalable dimension: {key[1]} must be {form}.")
+    return match.groups()
 
 
-def _check_policy(request: Mapping[str, Any]) -> None:
-    kinds = {"TargetTrackingScaling": "TargetTrackingScalingPolicyConfiguration", "StepScaling": "StepScalingPolicyConfiguration"}
+def _check_policy(request: Mapping[str, Any], dimension: str) -> None:
+    kinds = _CONFIGURATIONS
     kind = request["PolicyType"]
     if kind not in kinds:
         raise ValidationError(f"PolicyType {kind} is not supported by the local cloud: use {' or '.join(kinds)}.")
     other = next(member for policy_type, member in kinds.items() if policy_type != kind)
     if kinds[kind] not in request or other in request:
         raise ValidationError(f"PolicyType {kind} requires {kinds[kind]} and no other configuration.")
-    if kind == "StepScaling":
-        return
     configuration = request[kinds[kind]]
+    if kind == "StepScaling":
+        _check_steps(configuration)
+        return
     predefined = configuration.get("PredefinedMetricSpecification")
     if (predefined is None) == ("CustomizedMetricSpecification" not in configuration):
         raise ValidationError("Exactly one of PredefinedMetricSpecification and CustomizedMetricSpecification must be given.")
-    if predefined is not None and predefined["PredefinedMetricType"] not in _METRICS:
+    metrics = _METRICS[dimension]
+    if predefined is not None and predefined["PredefinedMetricType"] not in metrics:
         raise ValidationError(
-            f"Predefined metric {predefined['PredefinedMetricType']} does not fit {VARIANT_INSTANCES}: use one of {', '.join(_METRICS)}."
+            f"Predefined metric {predefined['PredefinedMetricType']} does not fit {dimension}: use one of {', '.join(metrics)}."
         )
+    custom = configuration.get("CustomizedMetricSpecification")
+    if custom is not None and ("Metrics" in custom) == ("MetricName" in custom):
+        raise ValidationError("A customized metric is either MetricName, Namespace and Statistic or Metrics.")
+    if custom is not None and "MetricName" in custom and not {"Namespace", "Statistic"} <= custom.keys():
+        raise ValidationError("A customized metric with MetricName needs Namespace and Statistic.")
     if configuration["TargetValue"] <= 0:
         raise ValidationError(f"TargetValue {configuration['TargetValue']} must be greater than 0.")
+
+
+def _check_steps(configuration: Mapping[str, Any]) -> None:
+    """Step adjustments need a kind, and intervals without gaps or overlaps (user guide: step scaling policies)."""
+    steps = configuration.get("StepAdjustments", [])
+    if "AdjustmentType" not in configuration or not steps:
+        raise ValidationError("StepScaling requires AdjustmentType and StepAdjustments.")
+    infinity = float("inf")
+    intervals = sorted((step.get("MetricIntervalLowerBound", -infinity), step.get("MetricIntervalUpperBound", infinity)) for step in steps)
+    if any(lower >= upper for lower, upper in intervals):
+        raise ValidationError("The lower bound of a step must be less than its upper bound.")
+    if any(first[1] != second[0] for first, second in itertools.pairwise(intervals)):
+        raise ValidationError("The intervals of the steps must neither overlap nor leave gaps.")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from mme_local.autoscaling.models import AutoScaling, ScalableTarget, ScalingPolicy
+from mme_local.autoscaling.models import AutoScaling, ScalableTarget, ScalingPolicy, ScheduledAction
 from mme_local.emulator import Request, authorize
 from mme_local.wire import AwsError, service_model
 
@@ -13,15 +13,19 @@ __all__ = ["OPERATIONS", "AutoScalingApi"]
 
 OPERATIONS = (
     "DeleteScalingPolicy",
+    "DeleteScheduledAction",
     "DeregisterScalableTarget",
     "DescribeScalableTargets",
     "DescribeScalingPolicies",
+    "DescribeScheduledActions",
     "PutScalingPolicy",
+    "PutScheduledAction",
     "RegisterScalableTarget",
 )
 _PAGE = 50
 _KEY_MEMBERS = ("ServiceNamespace", "ResourceId", "ScalableDimension")
 _POLICY_MEMBERS = ("PolicyType", "StepScalingPolicyConfiguration", "TargetTrackingScalingPolicyConfiguration")
+_ACTION_MEMBERS = ("Schedule", "Timezone", "StartTime", "EndTime", "ScalableTargetAction")
 Document = dict[str, Any]
 
 
@@ -52,6 +56,9 @@ class AutoScalingApi:
             "PutScalingPolicy": self._put_policy,
             "DeleteScalingPolicy": self._delete_policy,
             "DescribeScalingPolicies": self._describe_policies,
+            "PutScheduledAction": self._put_scheduled_action,
+            "DeleteScheduledAction": self._delete_scheduled_action,
+            "DescribeScheduledActions": self._describe_scheduled_actions,
         }
         return handlers[operation](validated)
 
@@ -88,6 +95,26 @@ class AutoScalingApi:
         ]
         page, more = _page(wanted, given)
         return {"ScalableTargets": [_target(target) for target in page], **more}
+
+    def _put_scheduled_action(self, given: Mapping[str, Any]) -> Document:
+        self._autoscaling.put_scheduled_action(given)
+        return {}
+
+    def _delete_scheduled_action(self, given: Mapping[str, Any]) -> Document:
+        self._autoscaling.delete_scheduled_action(given)
+        return {}
+
+    def _describe_scheduled_actions(self, given: Mapping[str, Any]) -> Document:
+        wanted = [
+            action
+            for action in self._autoscaling.scheduled_actions.values()
+            if action.key[0] == given["ServiceNamespace"]
+            and action.name in given.get("ScheduledActionNames", [action.name])
+            and action.key[1] == given.get("ResourceId", action.key[1])
+            and action.key[2] == given.get("ScalableDimension", action.key[2])
+        ]
+        page, more = _page(wanted, given)
+        return {"ScheduledActions": [_action(action) for action in page], **more}
 
     def _describe_policies(self, given: Mapping[str, Any]) -> Document:
         wanted = [
@@ -135,6 +162,16 @@ def _policy(policy: ScalingPolicy) -> Document:
         "CreationTime": policy.created,
         "Alarms": [],
         **{member: policy.request[member] for member in _POLICY_MEMBERS if member in policy.request},
+    }
+
+
+def _action(action: ScheduledAction) -> Document:
+    return {
+        **dict(zip(_KEY_MEMBERS, action.key, strict=True)),
+        "ScheduledActionARN": action.arn,
+        "ScheduledActionName": action.name,
+        "CreationTime": action.created,
+        **{member: action.request[member] for member in _ACTION_MEMBERS if member in action.request},
     }
 
 

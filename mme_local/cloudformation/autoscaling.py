@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from mme_local.autoscaling.models import AutoScaling
+from mme_local.autoscaling.models import AutoScaling, ScalableTarget
 from mme_local.autoscaling.responses import OPERATIONS
 from mme_local.loop import LoopBridge
 from mme_local.wire import AwsError, ValidationError, service_model
@@ -36,17 +36,36 @@ class TargetProvisioner:
         self._autoscaling, self._bridge = autoscaling, bridge
 
     def create(self, logical_id: str, properties: Properties, stack: str) -> Provisioned:
-        """Register the target."""
-        if properties.get("ScheduledActions"):
-            raise ValidationError("ScheduledActions are not supported by the local cloud.")
+        """Register the target with its scheduled actions."""
         request = _validated("RegisterScalableTarget", properties)
-        target = self._bridge.call(lambda: self._autoscaling.register(request))
+        actions = [
+            _validated("PutScheduledAction", {**request, **{name: value for name, value in action.items() if name != "Tags"}})
+            for action in properties.get("ScheduledActions") or []
+        ]
+        target = self._bridge.call(lambda: self._register(request, actions))
         namespace, resource_id, dimension = target.key
         target_id = f"{resource_id}|{dimension}|{namespace}"
         return target_id, {"Id": target_id}
 
+    def _register(self, request: Properties, actions: list[dict[str, Any]]) -> ScalableTarget:
+        """The target is registered with all of its actions, or, when it is a new one, not at all."""
+        target, known = None, set(self._autoscaling.targets)
+        try:
+            target = self._autoscaling.register(request)
+            for action in actions:
+                self._autoscaling.put_scheduled_action(action)
+        except AwsError:
+            if target is not None and target.key not in known:
+                self._autoscaling.deregister(request)
+            raise
+        names = {action["ScheduledActionName"] for action in actions}
+        for name, key in list(self._autoscaling.scheduled_actions):
+            if key == target.key and name not in names:
+                del self._autoscaling.scheduled_actions[name, key]
+        return target
+
     def update(self, physical_id: str, old: Properties, new: Properties, stack: str) -> Provisioned:
-        """Change capacities or suspension."""
+        """Change capacities, suspension or scheduled actions."""
         return self.create("", new, stack)
 
     def delete(self, physical_id: str, properties: Properties) -> None:

@@ -12,15 +12,15 @@ from typing import Any, TypeVar
 from mme_local.loop import LoopBridge
 from mme_local.patches import physical_name
 from mme_local.sagemaker.models import SageMaker
-from mme_local.sagemaker.resources import Endpoint, EndpointConfig, Model
+from mme_local.sagemaker.resources import Endpoint, EndpointConfig, InferenceComponent, Model
 from mme_local.sagemaker.responses import OPERATIONS
 from mme_local.wire import service_model
 
-__all__ = ["EndpointConfigProvisioner", "EndpointProvisioner", "ModelProvisioner"]
+__all__ = ["EndpointConfigProvisioner", "EndpointProvisioner", "InferenceComponentProvisioner", "ModelProvisioner"]
 
 Properties = Mapping[str, Any]
 Provisioned = tuple[str, dict[str, str]]
-Resource = TypeVar("Resource", Model, EndpointConfig, Endpoint)
+Resource = TypeVar("Resource", Model, EndpointConfig, Endpoint, InferenceComponent)
 
 _NAME_CHARACTERS = 63
 
@@ -38,7 +38,7 @@ def _by_arn(resources: Mapping[str, Resource], arn: str) -> Resource | None:
     return next((resource for resource in resources.values() if resource.arn == arn), None)
 
 
-def _set_tags(resource: Model | EndpointConfig | Endpoint, properties: Properties) -> None:
+def _set_tags(resource: Model | EndpointConfig | Endpoint | InferenceComponent, properties: Properties) -> None:
     resource.tags.clear()
     resource.tags.update({tag["Key"]: str(tag["Value"]) for tag in properties.get("Tags") or []})
 
@@ -169,3 +169,60 @@ class EndpointProvisioner:
             await endpoint.settled.wait()
         if endpoint.failure_reason is not None and endpoint.name in self._sagemaker.endpoints:
             raise EndpointFailedError(f"Endpoint {endpoint.name} could not be deleted: {endpoint.failure_reason}")
+
+
+class InferenceComponentProvisioner:
+    """``AWS::SageMaker::InferenceComponent``."""
+
+    def __init__(self, sagemaker: SageMaker, bridge: LoopBridge) -> None:
+        self._sagemaker, self._bridge = sagemaker, bridge
+
+    def create(self, logical_id: str, properties: Properties, stack: str) -> Provisioned:
+        """Record the component."""
+        request = _request("CreateInferenceComponent", "InferenceComponentName", logical_id, _with_endpoint(properties), stack)
+        tags = {tag["Key"]: tag["Value"] for tag in request.get("Tags", [])}
+        return _described(self._bridge.call(lambda: self._sagemaker.components.create(request, tags)))
+
+    def update(self, physical_id: str, old: Properties, new: Properties, stack: str) -> Provisioned:
+        """Change specification, copies or tags; what stays the same in the template is left as it is."""
+
+        def change() -> Provisioned:
+            component = _by_arn(self._sagemaker.components.by_name, physical_id)
+            if component is None:
+                raise LookupError(f"Inference component {physical_id} does not exist.")
+            changed = {name: value for name, value in new.items() if name != "DeploymentConfig" and old.get(name) != value}
+            given = {**changed, "InferenceComponentName": component.name}
+            if "DeploymentConfig" in new:
+                given["DeploymentConfig"] = new["DeploymentConfig"]
+            model = service_model("sagemaker", OPERATIONS)
+            self._sagemaker.components.update(model.validated("UpdateInferenceComponent", given, from_template=True))
+            _set_tags(component, new)
+            return _described(component)
+
+        return self._bridge.call(change)
+
+    def delete(self, physical_id: str, properties: Properties) -> None:
+        """Delete the component if it is there."""
+
+        def remove() -> None:
+            if (component := _by_arn(self._sagemaker.components.by_name, physical_id)) is not None:
+                self._sagemaker.components.delete(component.name)
+
+        self._bridge.call(remove)
+
+
+def _with_endpoint(properties: Properties) -> Properties:
+    """EndpointName may be an endpoint's ARN, which is what Ref of one gives."""
+    name = str(properties.get("EndpointName", ""))
+    return {**properties, "EndpointName": name.rpartition("/")[2]} if name.startswith("arn:") else properties
+
+
+def _described(component: InferenceComponent) -> Provisioned:
+    return component.arn, {
+        "InferenceComponentArn": component.arn,
+        "InferenceComponentStatus": component.status,
+        "CreationTime": component.created.isoformat(),
+        "LastModifiedTime": component.modified.isoformat(),
+        "RuntimeConfig.CurrentCopyCount": str(component.copies),
+        "RuntimeConfig.DesiredCopyCount": str(component.copies),
+    }

@@ -1,4 +1,6 @@
-"""Registers our CloudFormation resource types: how each is created, updated, deleted and replaced.
+"""Registers our CloudFormation resource types: how each is created, updated, deleted and replaced. Also tells which types there are.
+
+``python -m mme_local.cloudformation.types`` prints all types that a local cloud provisions, one a line.
 
 Replacement rules: "Update requires: Replacement" in the CloudFormation template reference.
 """
@@ -6,12 +8,26 @@ Replacement rules: "Update requires: Replacement" in the CloudFormation template
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from mme_local import patches
 from mme_local.autoscaling.models import AutoScaling
 from mme_local.cloudformation.autoscaling import PolicyProvisioner, TargetProvisioner
-from mme_local.cloudformation.sagemaker import EndpointConfigProvisioner, EndpointProvisioner, ModelProvisioner
+from mme_local.cloudformation.monitoring import CompositeAlarmProvisioner
+from mme_local.cloudformation.network import (
+    AddressProvisioner,
+    FlowLogProvisioner,
+    NatGatewayProvisioner,
+    SecurityGroupRuleProvisioner,
+    VpcEndpointProvisioner,
+    VpcProvisioner,
+)
+from mme_local.cloudformation.sagemaker import (
+    EndpointConfigProvisioner,
+    EndpointProvisioner,
+    InferenceComponentProvisioner,
+    ModelProvisioner,
+)
 from mme_local.loop import LoopBridge
 from mme_local.sagemaker.models import SageMaker
 
@@ -41,6 +57,7 @@ REPLACING: Mapping[str, Sequence[str]] = {
         "MetricsConfig",
     ),
     "AWS::SageMaker::Endpoint": ("EndpointName",),
+    "AWS::SageMaker::InferenceComponent": ("InferenceComponentName", "EndpointName", "VariantName"),
     "AWS::ApplicationAutoScaling::ScalableTarget": ("ResourceId", "ScalableDimension", "ServiceNamespace"),
     "AWS::ApplicationAutoScaling::ScalingPolicy": (
         "PolicyName",
@@ -49,6 +66,47 @@ REPLACING: Mapping[str, Sequence[str]] = {
         "ScalingTargetId",
         "ServiceNamespace",
     ),
+    "AWS::CloudWatch::CompositeAlarm": ("AlarmName",),
+    "AWS::EC2::EIP": ("Address", "Domain", "NetworkBorderGroup", "PublicIpv4Pool", "TransferAddress"),
+    "AWS::EC2::FlowLog": (
+        "DeliverCrossAccountRole",
+        "DeliverLogsPermissionArn",
+        "DestinationOptions",
+        "LogDestination",
+        "LogDestinationType",
+        "LogFormat",
+        "LogGroupName",
+        "MaxAggregationInterval",
+        "ResourceId",
+        "ResourceType",
+        "TrafficType",
+    ),
+    "AWS::EC2::NatGateway": ("AllocationId", "ConnectivityType", "PrivateIpAddress", "SubnetId"),
+    "AWS::EC2::SecurityGroupEgress": (
+        "CidrIp",
+        "CidrIpv6",
+        "DestinationPrefixListId",
+        "DestinationSecurityGroupId",
+        "FromPort",
+        "GroupId",
+        "IpProtocol",
+        "ToPort",
+    ),
+    "AWS::EC2::SecurityGroupIngress": (
+        "CidrIp",
+        "CidrIpv6",
+        "FromPort",
+        "GroupId",
+        "GroupName",
+        "IpProtocol",
+        "SourcePrefixListId",
+        "SourceSecurityGroupId",
+        "SourceSecurityGroupName",
+        "SourceSecurityGroupOwnerId",
+        "ToPort",
+    ),
+    "AWS::EC2::SubnetRouteTableAssociation": ("SubnetId",),
+    "AWS::EC2::VPCEndpoint": ("ServiceName", "VpcEndpointType", "VpcId"),
 }
 """Properties whose change replaces the resource."""
 
@@ -56,30 +114,64 @@ REPLACING: Mapping[str, Sequence[str]] = {
 class Provisioner(Protocol):
     """What the emulator's engine calls: physical id and attributes come back."""
 
-    def create(self, logical_id: str, properties: Mapping[str, Any], stack: str) -> tuple[str, dict[str, str]]:
+    def create(self, logical_id: str, properties: Mapping[str, Any], stack: str) -> tuple[str, dict[str, Any]]:
         """Create the resource."""
 
-    def update(self, physical_id: str, old: Mapping[str, Any], new: Mapping[str, Any], stack: str) -> tuple[str, dict[str, str]]:
+    def update(self, physical_id: str, old: Mapping[str, Any], new: Mapping[str, Any], stack: str) -> tuple[str, dict[str, Any]]:
         """Change what does not replace it."""
 
     def delete(self, physical_id: str, properties: Mapping[str, Any]) -> None:
         """Delete it if it is there."""
 
 
-_TAGGED = ("AWS::SageMaker::Model", "AWS::SageMaker::EndpointConfig", "AWS::SageMaker::Endpoint")
+_TAGGED = (
+    "AWS::CloudWatch::CompositeAlarm",
+    "AWS::EC2::EIP",
+    "AWS::EC2::FlowLog",
+    "AWS::EC2::NatGateway",
+    "AWS::SageMaker::Endpoint",
+    "AWS::SageMaker::EndpointConfig",
+    "AWS::SageMaker::InferenceComponent",
+    "AWS::SageMaker::Model",
+)
 
 
 def register(sagemaker: SageMaker, autoscaling: AutoScaling, bridge: LoopBridge) -> None:
     """Add the types to the emulator's CloudFormation engine."""
-    provisioners: dict[str, Provisioner] = {
+    ours: dict[str, Provisioner] = {
         "AWS::SageMaker::Model": ModelProvisioner(sagemaker, bridge),
         "AWS::SageMaker::EndpointConfig": EndpointConfigProvisioner(sagemaker, bridge),
         "AWS::SageMaker::Endpoint": EndpointProvisioner(sagemaker, bridge),
+        "AWS::SageMaker::InferenceComponent": InferenceComponentProvisioner(sagemaker, bridge),
         "AWS::ApplicationAutoScaling::ScalableTarget": TargetProvisioner(autoscaling, bridge),
         "AWS::ApplicationAutoScaling::ScalingPolicy": PolicyProvisioner(autoscaling, bridge),
     }
+    emulated: dict[str, Provisioner] = {
+        "AWS::CloudWatch::CompositeAlarm": CompositeAlarmProvisioner(),
+        "AWS::EC2::EIP": AddressProvisioner(),
+        "AWS::EC2::FlowLog": FlowLogProvisioner(),
+        "AWS::EC2::NatGateway": NatGatewayProvisioner(),
+        "AWS::EC2::SecurityGroupEgress": SecurityGroupRuleProvisioner(egress=True),
+        "AWS::EC2::SecurityGroupIngress": SecurityGroupRuleProvisioner(egress=False),
+        "AWS::EC2::VPC": VpcProvisioner(),
+        "AWS::EC2::VPCEndpoint": VpcEndpointProvisioner(),
+    }
     patches.register_resource_types(
-        {name: {"create": it.create, "update": it.update, "delete": it.delete} for name, it in provisioners.items()},
-        REPLACING,
-        _TAGGED,
+        {name: {"create": it.create, "update": it.update, "delete": it.delete} for name, it in (ours | emulated).items()},
+        replacing=REPLACING,
+        tagged=_TAGGED,
+        waiting=ours,
+        with_logical_id=("AWS::EC2::VPC",),
     )
+
+
+def main() -> None:
+    """Print the types, the emulator's and ours."""
+    patches.apply()
+    # Only the names matter here: nothing is created.
+    register(cast(SageMaker, None), cast(AutoScaling, None), cast(LoopBridge, None))
+    print("\n".join(patches.resource_types()))  # noqa: T201 - its output
+
+
+if __name__ == "__main__":
+    main()

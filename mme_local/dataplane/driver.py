@@ -33,7 +33,7 @@ from mme_fleet import (
 )
 from mme_local.dataplane.instance import Answer, ServerInstance
 from mme_local.dataplane.interface import ArtifactSource, DataPlaneSettings, FleetSpec, InvokeReply, InvokeRequest
-from mme_local.dataplane.servers import server_for_image
+from mme_local.dataplane.servers import server_for
 
 __all__ = ["FleetDriver"]
 
@@ -64,16 +64,13 @@ class FleetDriver:
         settings: of the data plane.
         threads: runs downloads and the work on files.
         folder: gives the folder of the next instance.
-
-    Raises:
-        StartFailed: no server stands in for the image.
     """
 
     def __init__(
         self, spec: FleetSpec, artifacts: ArtifactSource, settings: DataPlaneSettings, threads: Executor, folder: Callable[[], Path]
     ) -> None:
         self._spec, self._artifacts, self._settings, self._threads, self._folder = spec, artifacts, settings, threads, folder
-        self._kind = server_for_image(spec.image, settings.handlers)
+        self._kind = server_for(spec, settings.handlers)
         self._fleet = Fleet(settings.fleet_settings())
         self._recorder = Recorder(self._fleet) if settings.record_events else None
         self._on = self._recorder.on if self._recorder else self._fleet.on

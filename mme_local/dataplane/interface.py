@@ -73,8 +73,10 @@ class FleetSpec:
         image: image URI; its repository chooses the model server.
         bucket: where the artifacts are.
         models_prefix: the MME prefix in the bucket, with its slash; a key is this and TargetModel.
-        cache_enabled: `ModelCacheSetting`. Only ``True`` is served; ``False`` is refused.
+        cache_enabled: `ModelCacheSetting`. Only ``True`` is served; with ``False`` every load is refused.
         environment: the container's environment variables.
+        handler: absolute ``file.py:function`` of the handler that stands in for this image, whatever its repository.
+        refusal: why the servers refuse every load, if they shall; the endpoint then deploys and serves nothing.
     """
 
     endpoint_name: str
@@ -85,6 +87,8 @@ class FleetSpec:
     models_prefix: str
     cache_enabled: bool = True
     environment: Mapping[str, str] = field(default_factory=dict)
+    handler: str | None = None
+    refusal: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +146,7 @@ class DataPlaneSettings:
         job_queue_size: requests that a model's queue holds before the server answers 503 (100 in SageMaker's images).
         jvm_options: options of the model server's JVM: a small heap and a fast start.
         handlers: further model servers: image repository -> absolute ``file.py:function`` of a function-style handler.
+            Images of other repositories get servers that refuse every load.
         record_events: keep every event and action for `DataPlane.recording`; memory grows without bound.
     """
 

@@ -52,15 +52,12 @@ class DataPlane:
         """Start an endpoint's instances; returns when they answer ``GET /ping``.
 
         Raises:
-            StartFailed: the image has no server here, the cache setting is not served, or a server does not come up;
-                nothing is left running.
+            StartFailed: a server does not come up; nothing is left running.
             DataPlaneError: the endpoint has a fleet already.
             ValueError: ``instance_count`` is below 1.
         """
         if spec.endpoint_name in self._fleets:
             raise DataPlaneError(f"endpoint {spec.endpoint_name!r} has a fleet already: stop it first")
-        if not spec.cache_enabled:
-            raise StartFailed("the local cloud does not serve ModelCacheSetting Disabled: use Enabled")
         _check_count(spec.instance_count)
         driver = FleetDriver(spec, artifacts, self._settings, self._threads, self._next_folder)
         self._fleets[spec.endpoint_name] = driver

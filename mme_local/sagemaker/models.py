@@ -7,16 +7,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import random
 import re
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, TypeVar
 
+from mme_facts.dockerfile import BIND_TO_PORT_LABEL, MULTI_MODEL_LABEL
 from mme_facts.limits import INVOKE_TIMEOUT_SECONDS
 from mme_local.dataplane.interface import ArtifactSource, FleetSpec, InvokeReply, InvokeRequest
+from mme_local.images import Image
 from mme_local.sagemaker import exceptions
+from mme_local.sagemaker.components import InferenceComponents
 from mme_local.sagemaker.resources import Endpoint, EndpointConfig, Fleets, Model, ResourceKind, Variant, arn_of
 from mme_local.wire import AwsError, ValidationError
 
@@ -26,8 +31,18 @@ logger = logging.getLogger(__name__)
 
 Resource = TypeVar("Resource")
 _WORDS: Mapping[ResourceKind, str] = {"model": "model", "endpoint-config": "endpoint configuration", "endpoint": "endpoint"}
+_PIPELINE = "serial inference pipelines are not served by the local cloud: their endpoints only deploy"
 _PREFIX_URL = re.compile(r"s3://([^/]+)/?(.*)")
 _MAX_TAGS = 50
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """A variant to be started, and where its artifacts come from; without a specification there is nothing to start."""
+
+    variant: Variant
+    spec: FleetSpec | None
+    role_arn: str
 
 
 class SageMaker:
@@ -41,6 +56,8 @@ class SageMaker:
         check_role: raises `ValidationError` when SageMaker may not assume an execution role.
         now: the clock.
         instance_limit: instances that all endpoints together may have.
+        image: what is known of a pushed image by its URI; ``None`` for others.
+        chance: a number in [0, 1) for every request to an endpoint of several variants.
     """
 
     def __init__(
@@ -53,7 +70,10 @@ class SageMaker:
         check_role: Callable[[str], None],
         now: Callable[[], datetime],
         instance_limit: int,
+        image: Callable[[str], Image | None] = lambda _uri: None,
+        chance: Callable[[], float] = random.random,
     ) -> None:
+        self._image, self._chance = image, chance
         self.region, self.account, self.fleets = region, account, fleets
         self._artifacts, self._check_role, self._now, self._instance_limit = artifacts, check_role, now, instance_limit
         self._under_way: Counter[str] = Counter()
@@ -61,6 +81,9 @@ class SageMaker:
         self.models: dict[str, Model] = {}
         self.configs: dict[str, EndpointConfig] = {}
         self.endpoints: dict[str, Endpoint] = {}
+        self.components = InferenceComponents(
+            arn=lambda name: self.arn("inference-component", name), endpoint=self.endpoint, model=self.model, now=now
+        )
 
     def arn(self, kind: ResourceKind, name: str) -> str:
         """ARN of a resource of this account and region."""
@@ -81,12 +104,24 @@ class SageMaker:
             raise ValidationError("More than one container in MultiModel mode is not supported with inference pipeline.")
         for container in containers:
             _check_container(container)
+            self._check_labels(container, in_pipeline=len(containers) > 1)
         if "ExecutionRoleArn" not in request:
             raise ValidationError("ExecutionRoleArn is required for a model that an endpoint serves.")
         self._check_role(request["ExecutionRoleArn"])
         tags = _tags(request)
         self.models[name] = Model(name, self.arn("model", name), request, self._now(), tags)
         return self.models[name]
+
+    def _check_labels(self, container: Mapping[str, Any], *, in_pipeline: bool) -> None:
+        """The labels that CreateModel reads from an image; only those of images that were pushed here are known."""
+        image = self._image(container.get("Image", ""))
+        needed = [MULTI_MODEL_LABEL] if container.get("Mode") == "MultiModel" else []
+        needed += [BIND_TO_PORT_LABEL] if in_pipeline else []
+        missing = [label for label in needed if image is not None and image.labels.get(label, "").lower() != "true"]
+        if missing:
+            raise ValidationError(
+                f"Your Ecr Image {container['Image']} does not contain required {', '.join(missing)}=true Docker label(s)."
+            )
 
     def model(self, name: str) -> Model:
         """A model by name; raises `ValidationError`."""
@@ -107,20 +142,31 @@ class SageMaker:
         variants = request["ProductionVariants"]
         if len({variant["VariantName"] for variant in variants}) < len(variants):
             raise ValidationError("Production variant names must be unique.")
+        if len({"ModelName" in variant for variant in variants}) > 1:
+            raise ValidationError("Either all production variants have a ModelName or none has.")
+        if "ModelName" not in variants[0] and "ExecutionRoleArn" not in request:
+            raise ValidationError("ExecutionRoleArn is required for an endpoint configuration whose variants have no ModelName.")
+        if "ExecutionRoleArn" in request:
+            self._check_role(request["ExecutionRoleArn"])
         for variant in variants:
             self._check_variant(variant)
         self.configs[name] = EndpointConfig(name, self.arn("endpoint-config", name), request, self._now(), _tags(request))
         return self.configs[name]
 
     def _check_variant(self, variant: Mapping[str, Any]) -> None:
-        if "ModelName" not in variant:
-            raise ValidationError(f"Variant {variant['VariantName']}: ModelName is required; the local cloud has no inference components.")
-        model = self.model(variant["ModelName"])
-        if model.container.get("Mode") == "MultiModel" and "ServerlessConfig" in variant:
-            raise ValidationError("ServerlessConfig is not supported with multi-model containers.")
+        name = variant["VariantName"]
+        if "ModelName" in variant:
+            model = self.model(variant["ModelName"])
+            if model.multi_model_container is not None and "ServerlessConfig" in variant:
+                raise ValidationError("ServerlessConfig is not supported with multi-model containers.")
+            if "ManagedInstanceScaling" in variant:
+                raise ValidationError(f"Variant {name}: ManagedInstanceScaling is for endpoints of inference components.")
         for required in ("InitialInstanceCount", "InstanceType"):
             if required not in variant and "ServerlessConfig" not in variant:
-                raise ValidationError(f"Variant {variant['VariantName']}: {required} is required.")
+                raise ValidationError(f"Variant {name}: {required} is required.")
+        scaling = variant.get("ManagedInstanceScaling", {})
+        if scaling.get("MinInstanceCount", 0) > scaling.get("MaxInstanceCount", scaling.get("MinInstanceCount", 0)):
+            raise ValidationError(f"Variant {name}: MinInstanceCount cannot be greater than MaxInstanceCount.")
 
     def endpoint_config(self, name: str) -> EndpointConfig:
         """An endpoint configuration by name; raises `ValidationError`."""
@@ -143,34 +189,37 @@ class SageMaker:
         now = self._now()
         endpoint = Endpoint(name, self.arn("endpoint", name), config.name, now, now, tags=_tags(request))
         self.endpoints[name] = endpoint
-        self._begin(endpoint, "Creating", lambda: self._replace_fleet(endpoint, config, keep_count=False))
+        self._begin(endpoint, "Creating", lambda: self._replace_fleets(endpoint, config, frozenset()))
         return endpoint
 
     def update_endpoint(self, request: Mapping[str, Any]) -> Endpoint:
         """Replace an endpoint's fleet by one of another configuration, in the background; raises `AwsError`."""
         endpoint = self._settled_endpoint(request["EndpointName"])
         config = self.endpoint_config(request["EndpointConfigName"])
+        if config.hosts_components != endpoint.hosts_components:
+            raise ValidationError(f'Endpoint "{endpoint.arn}" cannot change between models and inference components.')
         excluded = {entry["VariantPropertyType"] for entry in request.get("ExcludeRetainedVariantProperties", [])}
-        keep_count = bool(request.get("RetainAllVariantProperties")) and "DesiredInstanceCount" not in excluded
+        kept = frozenset({"DesiredInstanceCount", "DesiredWeight"} - excluded if request.get("RetainAllVariantProperties") else ())
         self._check_instance_limit(config, endpoint)
-        self._begin(endpoint, "Updating", lambda: self._replace_fleet(endpoint, config, keep_count=keep_count))
+        self._begin(endpoint, "Updating", lambda: self._replace_fleets(endpoint, config, kept))
         return endpoint
 
     def update_weights_and_capacities(self, request: Mapping[str, Any]) -> Endpoint:
         """Change an endpoint's instance count or weight, in the background; raises `AwsError`."""
         endpoint = self._settled_endpoint(request["EndpointName"])
-        variant = endpoint.variant
-        assert variant is not None
+        changes: dict[str, tuple[int, float]] = {}
         for change in request["DesiredWeightsAndCapacities"]:
-            if change["VariantName"] != variant.name:
+            variant = endpoint.variant(change["VariantName"])
+            if variant is None:
                 raise ValidationError(f'Could not find variant "{change["VariantName"]}" on endpoint "{endpoint.arn}".')
             count = change.get("DesiredInstanceCount", variant.desired_count)
-            if count < 1:
+            if count < 1 and not endpoint.hosts_components:
                 raise ValidationError(f"DesiredInstanceCount {count} is not allowed: an endpoint of models has at least 1 instance.")
             self._check_limit(variant.instance_type, count - variant.desired_count)
-            variant.desired_count = count
-            variant.desired_weight = change.get("DesiredWeight", variant.desired_weight)
-        self._begin(endpoint, "Updating", lambda: self._resize(endpoint, variant))
+            changes[variant.name] = count, change.get("DesiredWeight", variant.desired_weight)
+        for variant in endpoint.variants:
+            variant.desired_count, variant.desired_weight = changes.get(variant.name, (variant.desired_count, variant.desired_weight))
+        self._begin(endpoint, "Updating", lambda: self._resize(endpoint))
         return endpoint
 
     def endpoint(self, name: str) -> Endpoint:
@@ -182,6 +231,8 @@ class SageMaker:
         endpoint = self.endpoint(name)
         if endpoint.status not in ("InService", "Failed", "OutOfService"):
             raise exceptions.in_progress(endpoint.arn)
+        if components := self.components.of_endpoint(name):
+            raise ValidationError(f'Endpoint "{endpoint.arn}" has inference components: delete {", ".join(components)} first.')
         self._begin(endpoint, "Deleting", lambda: self._remove(endpoint))
         return endpoint
 
@@ -212,61 +263,99 @@ class SageMaker:
             endpoint.modified = self._now()
             endpoint.settled.set()
 
-    async def _replace_fleet(self, endpoint: Endpoint, config: EndpointConfig, *, keep_count: bool) -> None:
-        old, old_fleet = endpoint.variant, endpoint.fleet
-        new, spec, role_arn = self._fleet_of(endpoint, config, old.desired_count if old and keep_count else None)
-        artifacts = self._artifacts(spec.bucket, role_arn, endpoint.name)
-        try:
-            await self.fleets().start_fleet(spec, artifacts)
-        except BaseException:
-            with suppress(Exception):
-                await self.fleets().stop_fleet(spec.endpoint_name)
-            raise
+    async def _replace_fleets(self, endpoint: Endpoint, config: EndpointConfig, kept: frozenset[str]) -> None:
+        old = endpoint.fleets
+        plans = [self._plan(endpoint, config, given, kept) for given in config.variants]
+        await self._start([plan for plan in plans if plan.spec is not None], endpoint.name)
         endpoint.generation += 1
-        new.current_count, new.current_weight = new.desired_count, new.desired_weight
-        endpoint.variant, endpoint.config_name = new, config.name
-        if old is not None:
-            await self._drained(old_fleet)
+        endpoint.variants = [plan.variant for plan in plans]
+        for variant in endpoint.variants:
+            variant.current_count, variant.current_weight = variant.desired_count, variant.desired_weight
+        endpoint.config_name, endpoint.hosts_components = config.name, config.hosts_components
+        for fleet in old:
+            await self._drained(fleet)
             try:
-                await self.fleets().stop_fleet(old_fleet)
+                await self.fleets().stop_fleet(fleet)
             except Exception:
-                # The new fleet serves already: the update has succeeded.
-                logger.exception("endpoint %s: its old fleet did not stop", endpoint.name)
+                # The new fleets serve already: the update has succeeded.
+                logger.exception("endpoint %s: its old fleet %s did not stop", endpoint.name, fleet)
 
-    def _fleet_of(self, endpoint: Endpoint, config: EndpointConfig, kept_count: int | None) -> tuple[Variant, FleetSpec, str]:
-        if len(config.variants) > 1:
-            raise ValidationError("The local cloud serves endpoints of one production variant.")
-        given = config.variants[0]
+    async def _start(self, plans: Sequence[_Plan], endpoint_name: str) -> None:
+        """Start the fleets of a change; all of them come up or none stays."""
+        specs = [(plan.spec, plan.role_arn) for plan in plans if plan.spec is not None]
+        try:
+            async with asyncio.TaskGroup() as group:
+                for spec, role_arn in specs:
+                    group.create_task(self.fleets().start_fleet(spec, self._artifacts(spec.bucket, role_arn, endpoint_name)))
+        except BaseException as failure:
+            for spec, _ in specs:
+                with suppress(Exception):
+                    await self.fleets().stop_fleet(spec.endpoint_name)
+            if isinstance(failure, BaseExceptionGroup):
+                raise failure.exceptions[0] from failure
+            raise
+
+    def _plan(self, endpoint: Endpoint, config: EndpointConfig, given: Mapping[str, Any], kept: frozenset[str]) -> _Plan:
+        """What to run for a variant; of the variant that it replaces it keeps the count or the weight."""
+        old = endpoint.variant(given["VariantName"])
+        count, weight = given["InitialInstanceCount"], given.get("InitialVariantWeight", 1.0)
+        if old is not None:
+            count = old.desired_count if "DesiredInstanceCount" in kept else count
+            weight = old.desired_weight if "DesiredWeight" in kept else weight
+        if config.hosts_components:
+            return _Plan(Variant(given["VariantName"], None, (), given, count, weight), None, config.request["ExecutionRoleArn"])
         model = self.model(given["ModelName"])
-        container = model.container
-        if container.get("Mode") != "MultiModel" or len(model.request.get("Containers", [])) > 1:
-            raise ValidationError("The local cloud serves single containers in MultiModel mode only.")
+        container = model.multi_model_container
+        if container is None:
+            raise ValidationError("The local cloud serves containers in MultiModel mode and records inference components, nothing else.")
         location = _PREFIX_URL.fullmatch(container["ModelDataUrl"])
         assert location is not None, "CreateModel checks it"
-        count = kept_count or given["InitialInstanceCount"]
-        variant = Variant(given["VariantName"], container["Image"], given["InstanceType"], count, given.get("InitialVariantWeight", 1.0))
+        image = self._image(container["Image"])
+        # Dots cannot stand in the names of endpoints and variants, so they separate the parts.
+        fleet = f"{endpoint.name}.{endpoint.generation + 1}.{given['VariantName']}"
         spec = FleetSpec(
-            endpoint_name=f"{endpoint.name}.{endpoint.generation + 1}",
-            variant_name=variant.name,
+            endpoint_name=fleet,
+            variant_name=given["VariantName"],
             instance_count=count,
-            image=variant.image,
+            image=container["Image"],
             bucket=location[1],
             models_prefix=location[2] if location[2].endswith("/") or not location[2] else f"{location[2]}/",
             cache_enabled=container.get("MultiModelConfig", {}).get("ModelCacheSetting") != "Disabled",
             environment=container.get("Environment", {}),
+            handler=image.handler if image is not None else None,
+            refusal=_PIPELINE if len(model.containers) > 1 else None,
         )
-        return variant, spec, model.role_arn
+        images = tuple(str(item["Image"]) for item in model.containers if "Image" in item)
+        return _Plan(Variant(given["VariantName"], fleet, images, given, count, weight), spec, model.role_arn)
 
-    async def invoke(self, endpoint: Endpoint, request: InvokeRequest) -> InvokeReply:
-        """Route one request to the endpoint's current fleet, which stays until it has answered."""
-        fleet = endpoint.fleet
+    async def invoke(self, endpoint: Endpoint, request: InvokeRequest, variant_name: str | None = None) -> tuple[Variant, InvokeReply]:
+        """Route one request to a current fleet, which stays until it has answered.
+
+        Args:
+            endpoint: one that serves models.
+            request: what reaches the container.
+            variant_name: an existing variant; chosen by the weights when not given.
+        """
+        variant = endpoint.variant(variant_name) if variant_name is not None else self._weighted(endpoint.variants)
+        assert variant is not None
+        assert variant.fleet is not None
+        fleet = variant.fleet
         self._under_way[fleet] += 1
         try:
-            return await self.fleets().invoke(fleet, request)
+            return variant, await self.fleets().invoke(fleet, request)
         finally:
             async with self._less_under_way:
                 self._under_way[fleet] -= 1
                 self._less_under_way.notify_all()
+
+    def _weighted(self, variants: Sequence[Variant]) -> Variant:
+        """A variant by chance, each in the share of its weight (API reference: ProductionVariant, InitialVariantWeight)."""
+        point = self._chance() * sum(variant.current_weight for variant in variants)
+        for variant in variants:
+            point -= variant.current_weight
+            if point < 0:
+                return variant
+        return variants[-1]
 
     async def _drained(self, fleet: str) -> None:
         async with self._less_under_way:
@@ -275,34 +364,34 @@ class SageMaker:
                     await self._less_under_way.wait_for(lambda: not self._under_way[fleet])
         del self._under_way[fleet]
 
-    async def _resize(self, endpoint: Endpoint, variant: Variant) -> None:
-        if variant.desired_count != variant.current_count:
-            try:
-                await self.fleets().resize_fleet(endpoint.fleet, variant.desired_count)
-            except BaseException:
-                variant.desired_count = variant.current_count
-                raise
-        variant.current_count, variant.current_weight = variant.desired_count, variant.desired_weight
+    async def _resize(self, endpoint: Endpoint) -> None:
+        for variant in endpoint.variants:
+            if variant.fleet is not None and variant.desired_count != variant.current_count:
+                try:
+                    await self.fleets().resize_fleet(variant.fleet, variant.desired_count)
+                except BaseException:
+                    for other in endpoint.variants:
+                        other.desired_count, other.desired_weight = other.current_count, other.current_weight
+                    raise
+            variant.current_count, variant.current_weight = variant.desired_count, variant.desired_weight
 
     async def _remove(self, endpoint: Endpoint) -> None:
-        if endpoint.variant is not None:
-            await self.fleets().stop_fleet(endpoint.fleet)
+        for fleet in endpoint.fleets:
+            await self.fleets().stop_fleet(fleet)
         del self.endpoints[endpoint.name]
 
     def _check_instance_limit(self, config: EndpointConfig, replaced: Endpoint | None) -> None:
-        given = config.variants[0]
-        self._check_limit(given.get("InstanceType", ""), given.get("InitialInstanceCount", 0), leaving_out=replaced)
+        self._check_limit(config.variants[0].get("InstanceType", ""), _instances(config), leaving_out=replaced)
 
     def _check_limit(self, instance_type: str, delta: int, leaving_out: Endpoint | None = None) -> None:
         used = 0
         for endpoint in self.endpoints.values():
             if endpoint is leaving_out or endpoint.status == "Failed":
                 continue
-            config = self.configs.get(endpoint.config_name)
-            if endpoint.variant is not None:
-                used += endpoint.variant.desired_count
-            elif config is not None:
-                used += config.variants[0].get("InitialInstanceCount", 0)
+            if endpoint.variants:
+                used += sum(variant.desired_count for variant in endpoint.variants)
+            elif (config := self.configs.get(endpoint.config_name)) is not None:
+                used += _instances(config)
         if used + delta > self._instance_limit:
             raise exceptions.over_instance_limit(instance_type, self._instance_limit, used, delta)
 
@@ -310,7 +399,7 @@ class SageMaker:
 
     def tags_of(self, arn: str) -> dict[str, str]:
         """The tags of a resource, to read and change; raises `ValidationError` when there is no such resource."""
-        for resources in (self.models, self.configs, self.endpoints):
+        for resources in (self.models, self.configs, self.endpoints, self.components.by_name):
             for resource in resources.values():
                 if resource.arn == arn:
                     return resource.tags
@@ -335,9 +424,10 @@ class SageMaker:
                 with suppress(asyncio.CancelledError):
                     await endpoint.task
         for endpoint in endpoints:
-            if endpoint.variant is not None:
+            for fleet in endpoint.fleets:
                 with suppress(Exception):
-                    await self.fleets().stop_fleet(endpoint.fleet)
+                    await self.fleets().stop_fleet(fleet)
+        self.components.by_name.clear()
         self.models.clear()
         self.configs.clear()
         self.endpoints.clear()
@@ -347,6 +437,10 @@ def _found(resources: Mapping[str, Resource], name: str, word: str, arn: str) ->
     if name not in resources:
         raise exceptions.could_not_find(word, arn)
     return resources[name]
+
+
+def _instances(config: EndpointConfig) -> int:
+    return sum(variant.get("InitialInstanceCount", 0) for variant in config.variants)
 
 
 def _tags(request: Mapping[str, Any]) -> dict[str, str]:

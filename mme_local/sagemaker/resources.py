@@ -10,9 +10,9 @@ from typing import Any, Literal, Protocol
 
 from mme_local.dataplane.interface import ArtifactSource, FleetSpec, InvokeReply, InvokeRequest
 
-__all__ = ["Endpoint", "EndpointConfig", "Fleets", "Model", "ResourceKind", "Variant", "arn_of"]
+__all__ = ["Endpoint", "EndpointConfig", "Fleets", "InferenceComponent", "Model", "ResourceKind", "Variant", "arn_of"]
 
-ResourceKind = Literal["model", "endpoint-config", "endpoint"]
+ResourceKind = Literal["model", "endpoint-config", "endpoint", "inference-component"]
 
 
 class Fleets(Protocol):
@@ -50,10 +50,17 @@ class Model:
     tags: dict[str, str] = field(default_factory=dict)
 
     @property
-    def container(self) -> Mapping[str, Any]:
-        """The container that serves: the primary one or the first of a pipeline."""
-        container: Mapping[str, Any] = self.request.get("PrimaryContainer") or self.request["Containers"][0]
-        return container
+    def containers(self) -> Sequence[Mapping[str, Any]]:
+        """The containers: one, or those of a pipeline in their order."""
+        if "PrimaryContainer" in self.request:
+            return [self.request["PrimaryContainer"]]
+        containers: Sequence[Mapping[str, Any]] = self.request["Containers"]
+        return containers
+
+    @property
+    def multi_model_container(self) -> Mapping[str, Any] | None:
+        """The container in MultiModel mode, if there is one."""
+        return next((container for container in self.containers if container.get("Mode") == "MultiModel"), None)
 
     @property
     def role_arn(self) -> str:
@@ -77,23 +84,40 @@ class EndpointConfig:
         variants: Sequence[Mapping[str, Any]] = self.request["ProductionVariants"]
         return variants
 
+    @property
+    def hosts_components(self) -> bool:
+        """Whether its variants name no model: inference components will be placed on them."""
+        return "ModelName" not in self.variants[0]
+
 
 @dataclass(slots=True)
 class Variant:
-    """The running production variant of an endpoint."""
+    """A running production variant of an endpoint.
+
+    Attributes:
+        fleet: name of its fleet in the data plane; ``None`` where inference components are recorded instead.
+        images: image URIs of its containers.
+        given: the variant as its endpoint configuration has it.
+    """
 
     name: str
-    image: str
-    instance_type: str
+    fleet: str | None
+    images: Sequence[str]
+    given: Mapping[str, Any]
     desired_count: int
     desired_weight: float
     current_count: int = 0
     current_weight: float = 0.0
 
+    @property
+    def instance_type(self) -> str:
+        """Its instance type."""
+        return str(self.given["InstanceType"])
+
 
 @dataclass(slots=True)
 class Endpoint:
-    """An endpoint and its fleet. ``status`` is SageMaker's EndpointStatus."""
+    """An endpoint and its variants. ``status`` is SageMaker's EndpointStatus."""
 
     name: str
     arn: str
@@ -102,14 +126,34 @@ class Endpoint:
     modified: datetime
     status: str = "Creating"
     failure_reason: str | None = None
-    variant: Variant | None = None
-    multi_model: bool = True
+    variants: Sequence[Variant] = ()
+    hosts_components: bool = False
     generation: int = 0
     tags: dict[str, str] = field(default_factory=dict)
     settled: asyncio.Event = field(default_factory=asyncio.Event)
     task: asyncio.Task[None] | None = None
 
     @property
-    def fleet(self) -> str:
-        """The fleet's name in the data plane. A dot cannot stand in an endpoint's name, so it separates the generation."""
-        return f"{self.name}.{self.generation}"
+    def fleets(self) -> list[str]:
+        """The names of its fleets in the data plane."""
+        return [variant.fleet for variant in self.variants if variant.fleet is not None]
+
+    def variant(self, name: str) -> Variant | None:
+        """A variant by name."""
+        return next((variant for variant in self.variants if variant.name == name), None)
+
+
+@dataclass(slots=True)
+class InferenceComponent:
+    """An inference component: a record, nothing runs for it. ``request`` holds the merged requests."""
+
+    name: str
+    arn: str
+    endpoint_name: str
+    variant_name: str
+    request: dict[str, Any]
+    created: datetime
+    modified: datetime
+    copies: int
+    status: str = "InService"
+    tags: dict[str, str] = field(default_factory=dict)

@@ -8,7 +8,7 @@ from typing import Any
 
 from mme_local.emulator import Request, authorize
 from mme_local.sagemaker.models import SageMaker
-from mme_local.sagemaker.resources import Endpoint, EndpointConfig, Model, ResourceKind
+from mme_local.sagemaker.resources import Endpoint, EndpointConfig, InferenceComponent, Model, ResourceKind, Variant
 from mme_local.wire import ValidationError, service_model
 
 __all__ = ["OPERATIONS", "ControlPlane"]
@@ -17,25 +17,42 @@ OPERATIONS = (
     "AddTags",
     "CreateEndpoint",
     "CreateEndpointConfig",
+    "CreateInferenceComponent",
     "CreateModel",
     "DeleteEndpoint",
     "DeleteEndpointConfig",
+    "DeleteInferenceComponent",
     "DeleteModel",
     "DeleteTags",
     "DescribeEndpoint",
     "DescribeEndpointConfig",
+    "DescribeInferenceComponent",
     "DescribeModel",
     "ListEndpointConfigs",
     "ListEndpoints",
+    "ListInferenceComponents",
     "ListModels",
     "ListTags",
     "UpdateEndpoint",
     "UpdateEndpointWeightsAndCapacities",
+    "UpdateInferenceComponent",
+    "UpdateInferenceComponentRuntimeConfig",
 )
 
-_NAMED: Mapping[str, ResourceKind] = {"ModelName": "model", "EndpointConfigName": "endpoint-config", "EndpointName": "endpoint"}
+_NAMED: Mapping[str, ResourceKind] = {
+    "ModelName": "model",
+    "EndpointConfigName": "endpoint-config",
+    "EndpointName": "endpoint",
+    "InferenceComponentName": "inference-component",
+}
 _PAGE = 10
-_DEPLOYED = "UpdateEndpoint", "CreateEndpoint"
+_SEVERAL_RESOURCES: Mapping[str, Sequence[str]] = {
+    "CreateEndpoint": ("EndpointName", "EndpointConfigName"),
+    "UpdateEndpoint": ("EndpointName", "EndpointConfigName"),
+    "CreateInferenceComponent": ("EndpointName", "InferenceComponentName"),
+}
+_KINDS = ("InferenceComponent", "EndpointConfig", "Endpoint", "Model")
+_WITH_ROLE = "CreateModel", "CreateEndpointConfig"
 Document = dict[str, Any]
 
 
@@ -69,7 +86,7 @@ class ControlPlane:
             context["aws:TagKeys"] = keys
         for resource in self._resources(operation, given):
             authorize(request, f"sagemaker:{operation}", resource, {**context, **self._tag_context(resource)})
-        if operation == "CreateModel" and "ExecutionRoleArn" in given:
+        if operation in _WITH_ROLE and "ExecutionRoleArn" in given:
             authorize(request, "iam:PassRole", str(given["ExecutionRoleArn"]), {"iam:PassedToService": "sagemaker.amazonaws.com"})
 
     def _resources(self, operation: str, given: Mapping[str, Any]) -> list[str]:
@@ -78,10 +95,8 @@ class ControlPlane:
             return ["*"]
         if "ResourceArn" in given:
             return [str(given["ResourceArn"])]
-        names = ["EndpointName", "EndpointConfigName"] if operation in _DEPLOYED else [operation.removesuffix("WeightsAndCapacities")]
-        if operation not in _DEPLOYED:
-            kind = next(kind for kind in ("EndpointConfig", "Endpoint", "Model") if kind in names[0])
-            names = [f"{kind}Name"]
+        kind = next(kind for kind in _KINDS if kind in operation)
+        names = _SEVERAL_RESOURCES.get(operation, (f"{kind}Name",))
         return [self._sagemaker.arn(_NAMED[name], str(given.get(name, ""))) for name in names]
 
     def _tag_context(self, arn: str) -> dict[str, str]:
@@ -168,19 +183,8 @@ class ControlPlane:
         }
         if endpoint.failure_reason is not None:
             described["FailureReason"] = endpoint.failure_reason
-        if (variant := endpoint.variant) is not None:
-            described["ProductionVariants"] = [
-                {
-                    "VariantName": variant.name,
-                    "DeployedImages": [
-                        {"SpecifiedImage": variant.image, "ResolvedImage": variant.image, "ResolutionTime": endpoint.created}
-                    ],
-                    "CurrentWeight": variant.current_weight,
-                    "DesiredWeight": variant.desired_weight,
-                    "CurrentInstanceCount": variant.current_count,
-                    "DesiredInstanceCount": variant.desired_count,
-                }
-            ]
+        if endpoint.variants:
+            described["ProductionVariants"] = [_variant(variant, endpoint) for variant in endpoint.variants]
         return described
 
     def _list_endpoints(self, given: Mapping[str, Any]) -> Document:
@@ -197,6 +201,49 @@ class ControlPlane:
             for item in page
         ]
         return {"Endpoints": listed, **more}
+
+    # Inference components
+
+    def _create_inference_component(self, given: Mapping[str, Any]) -> Document:
+        tags = {tag["Key"]: tag["Value"] for tag in given.get("Tags", [])}
+        return {"InferenceComponentArn": self._sagemaker.components.create(given, tags).arn}
+
+    def _update_inference_component(self, given: Mapping[str, Any]) -> Document:
+        return {"InferenceComponentArn": self._sagemaker.components.update(given).arn}
+
+    def _update_inference_component_runtime_config(self, given: Mapping[str, Any]) -> Document:
+        copies = given["DesiredRuntimeConfig"]["CopyCount"]
+        return {"InferenceComponentArn": self._sagemaker.components.set_copies(given["InferenceComponentName"], copies).arn}
+
+    def _delete_inference_component(self, given: Mapping[str, Any]) -> Document:
+        self._sagemaker.components.delete(given["InferenceComponentName"])
+        return {}
+
+    def _describe_inference_component(self, given: Mapping[str, Any]) -> Document:
+        component = self._sagemaker.components.get(given["InferenceComponentName"])
+        described: Document = {
+            **_component(component, self._sagemaker.arn("endpoint", component.endpoint_name)),
+            "RuntimeConfig": {"DesiredCopyCount": component.copies, "CurrentCopyCount": component.copies},
+        }
+        if "Specification" in component.request:
+            described["Specification"] = _summary(component.request["Specification"], component)
+        else:
+            described["Specifications"] = [_summary(one, component) for one in component.request["Specifications"]]
+        if "DeploymentConfig" in component.request:
+            described["LastDeploymentConfig"] = component.request["DeploymentConfig"]
+        return described
+
+    def _list_inference_components(self, given: Mapping[str, Any]) -> Document:
+        wanted = [
+            item
+            for item in self._sagemaker.components.by_name.values()
+            if given.get("StatusEquals", item.status) == item.status
+            and given.get("EndpointNameEquals", item.endpoint_name) == item.endpoint_name
+            and given.get("VariantNameEquals", item.variant_name) == item.variant_name
+        ]
+        page, more = _page(wanted, given)
+        listed = [_component(item, self._sagemaker.arn("endpoint", item.endpoint_name)) for item in page]
+        return {"InferenceComponents": listed, **more}
 
     # Tags
 
@@ -225,7 +272,45 @@ def _tag_list(tags: Mapping[str, str]) -> list[dict[str, str]]:
     return [{"Key": key, "Value": value} for key, value in tags.items()]
 
 
-def _page(resources: Iterable[Model | EndpointConfig | Endpoint], given: Mapping[str, Any]) -> tuple[list[Any], dict[str, str]]:
+def _variant(variant: Variant, endpoint: Endpoint) -> Document:
+    images = [{"SpecifiedImage": image, "ResolvedImage": image, "ResolutionTime": endpoint.created} for image in variant.images]
+    return {
+        "VariantName": variant.name,
+        **({"DeployedImages": images} if images else {}),
+        "CurrentWeight": variant.current_weight,
+        "DesiredWeight": variant.desired_weight,
+        "CurrentInstanceCount": variant.current_count,
+        "DesiredInstanceCount": variant.desired_count,
+        **_only(variant.given, ("ManagedInstanceScaling", "RoutingConfig")),
+    }
+
+
+def _component(component: InferenceComponent, endpoint_arn: str) -> Document:
+    return {
+        "InferenceComponentName": component.name,
+        "InferenceComponentArn": component.arn,
+        "EndpointName": component.endpoint_name,
+        "EndpointArn": endpoint_arn,
+        "VariantName": component.variant_name,
+        "InferenceComponentStatus": component.status,
+        "CreationTime": component.created,
+        "LastModifiedTime": component.modified,
+    }
+
+
+def _summary(specification: Mapping[str, Any], component: InferenceComponent) -> Document:
+    """A specification as it is described: the image of a container is a deployed one."""
+    if "Container" not in specification:
+        return dict(specification)
+    container = dict(specification["Container"])
+    if (image := container.pop("Image", None)) is not None:
+        container["DeployedImage"] = {"SpecifiedImage": image, "ResolvedImage": image, "ResolutionTime": component.created}
+    return {**specification, "Container": container}
+
+
+def _page(
+    resources: Iterable[Model | EndpointConfig | Endpoint | InferenceComponent], given: Mapping[str, Any]
+) -> tuple[list[Any], dict[str, str]]:
     """Filter, sort and cut a list as the List operations do: newest first, 10 a page."""
 
     def moment(name: str) -> datetime | None:

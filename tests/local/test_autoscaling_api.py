@@ -18,6 +18,12 @@ KEY = {
     "ResourceId": "endpoint/shared/variant/AllTraffic",
     "ScalableDimension": "sagemaker:variant:DesiredInstanceCount",
 }
+COPIES = {
+    "ServiceNamespace": "sagemaker",
+    "ResourceId": "inference-component/acme",
+    "ScalableDimension": "sagemaker:inference-component:DesiredCopyCount",
+}
+STEPS = {"AdjustmentType": "ChangeInCapacity", "StepAdjustments": [{"MetricIntervalLowerBound": 0.0, "ScalingAdjustment": 1}]}
 TRACKING = {
     "TargetValue": 70.0,
     "PredefinedMetricSpecification": {"PredefinedMetricType": "SageMakerVariantInvocationsPerInstance"},
@@ -32,12 +38,18 @@ def autoscaling():
         region="us-east-1",
         account="000000000000",
         variant_exists=lambda endpoint, variant: (endpoint, variant) == ("shared", "AllTraffic"),
+        component_exists=lambda name: name == "acme",
         now=lambda: datetime.now(UTC),
     )
 
 
 def policy(**values):
     return {**KEY, "PolicyName": "p", "PolicyType": "TargetTrackingScaling", "TargetTrackingScalingPolicyConfiguration": TRACKING, **values}
+
+
+def action(**values):
+    bounds = {"MinCapacity": 2, "MaxCapacity": 4}
+    return {**KEY, "ScheduledActionName": "morning", "Schedule": "cron(0 7 * * ? *)", "ScalableTargetAction": bounds, **values}
 
 
 class TestTargets:
@@ -54,6 +66,9 @@ class TestTargets:
             ({"MinCapacity": 1}, "MinCapacity and MaxCapacity are required"),
             ({"MinCapacity": 1, "MaxCapacity": 2, "ResourceId": "endpoint/other/variant/AllTraffic"}, "no such variant"),
             ({"MinCapacity": 1, "MaxCapacity": 2, "ResourceId": "endpoint/shared"}, "must be endpoint/NAME/variant/NAME"),
+            ({"MinCapacity": 0, "MaxCapacity": 2, **COPIES, "ResourceId": "inference-component/other"}, "no such component"),
+            ({"MinCapacity": 0, "MaxCapacity": 2, **COPIES, "ResourceId": KEY["ResourceId"]}, "must be inference-component/NAME"),
+            ({"MinCapacity": -1, "MaxCapacity": 2, **COPIES}, "it is 0 or more"),
             ({"MinCapacity": 1, "MaxCapacity": 2, "ServiceNamespace": "ecs"}, "namespace ecs is not supported"),
             ({"MinCapacity": 1, "MaxCapacity": 2, "ScalableDimension": "ecs:service:DesiredCount"}, "dimension ecs:service"),
         ],
@@ -62,11 +77,15 @@ class TestTargets:
         with pytest.raises(AwsError, match=text):
             autoscaling.register({**KEY, **change})
 
-    def test_deregistering_takes_the_policies_along(self, autoscaling):
+    def test_copies_of_a_component_may_go_to_zero(self, autoscaling):
+        assert autoscaling.register({**COPIES, "MinCapacity": 0, "MaxCapacity": 2}).min_capacity == 0
+
+    def test_deregistering_takes_policies_and_actions_along(self, autoscaling):
         autoscaling.register({**KEY, "MinCapacity": 1, "MaxCapacity": 2})
         autoscaling.put_policy(policy())
+        autoscaling.put_scheduled_action(action())
         autoscaling.deregister(KEY)
-        assert (autoscaling.targets, autoscaling.policies) == ({}, {})
+        assert (autoscaling.targets, autoscaling.policies, autoscaling.scheduled_actions) == ({}, {}, {})
         with pytest.raises(AwsError) as caught:
             autoscaling.deregister(KEY)
         assert caught.value.code == "ObjectNotFoundException"
@@ -113,6 +132,83 @@ class TestPolicies:
         assert second.arn == first.arn
         assert second.request["TargetTrackingScalingPolicyConfiguration"]["TargetValue"] == 90.0
 
+    @pytest.mark.parametrize(
+        ("configuration", "text"),
+        [
+            ({"StepAdjustments": STEPS["StepAdjustments"]}, "requires AdjustmentType and StepAdjustments"),
+            ({"AdjustmentType": "ChangeInCapacity"}, "requires AdjustmentType and StepAdjustments"),
+            (
+                {**STEPS, "StepAdjustments": [{"MetricIntervalLowerBound": 5.0, "MetricIntervalUpperBound": 5.0, "ScalingAdjustment": 1}]},
+                "must be less than its upper bound",
+            ),
+            (
+                {
+                    **STEPS,
+                    "StepAdjustments": [
+                        {"MetricIntervalLowerBound": 0.0, "MetricIntervalUpperBound": 5.0, "ScalingAdjustment": 1},
+                        {"MetricIntervalLowerBound": 6.0, "ScalingAdjustment": 2},
+                    ],
+                },
+                "neither overlap nor leave gaps",
+            ),
+        ],
+    )
+    def test_bad_steps_are_refused(self, autoscaling, configuration, text):
+        autoscaling.register({**KEY, "MinCapacity": 1, "MaxCapacity": 2})
+        given = {**KEY, "PolicyName": "p", "PolicyType": "StepScaling", "StepScalingPolicyConfiguration": configuration}
+        with pytest.raises(AwsError, match=text):
+            autoscaling.put_policy(given)
+
+    def test_each_dimension_has_metrics_of_its_own(self, autoscaling):
+        autoscaling.register({**COPIES, "MinCapacity": 0, "MaxCapacity": 2})
+        with pytest.raises(AwsError, match="does not fit sagemaker:inference-component:DesiredCopyCount"):
+            autoscaling.put_policy(policy(**COPIES))
+        metric = {"PredefinedMetricType": "SageMakerInferenceComponentConcurrentRequestsPerCopyHighResolution"}
+        tracking = {**TRACKING, "PredefinedMetricSpecification": metric}
+        assert autoscaling.put_policy(policy(**COPIES, TargetTrackingScalingPolicyConfiguration=tracking)).key[1] == COPIES["ResourceId"]
+
+    @pytest.mark.parametrize(
+        ("metric", "text"),
+        [
+            ({"MetricName": "CPUUtilization"}, "needs Namespace and Statistic"),
+            ({}, "either MetricName, Namespace and Statistic or Metrics"),
+            ({"MetricName": "m", "Namespace": "n", "Statistic": "Average", "Metrics": []}, "or Metrics"),
+        ],
+    )
+    def test_bad_metrics_of_ones_own_are_refused(self, autoscaling, metric, text):
+        autoscaling.register({**KEY, "MinCapacity": 1, "MaxCapacity": 2})
+        with pytest.raises(AwsError, match=text):
+            autoscaling.put_policy(
+                policy(TargetTrackingScalingPolicyConfiguration={"TargetValue": 1.0, "CustomizedMetricSpecification": metric})
+            )
+
+
+class TestScheduledActions:
+    def test_an_action_needs_its_target_and_keeps_its_arn(self, autoscaling):
+        with pytest.raises(AwsError, match="No scalable target found"):
+            autoscaling.put_scheduled_action(action())
+        autoscaling.register({**KEY, "MinCapacity": 1, "MaxCapacity": 4})
+        first = autoscaling.put_scheduled_action(action())
+        second = autoscaling.put_scheduled_action({**KEY, "ScheduledActionName": "morning", "Schedule": "rate(1 day)"})
+        assert (second.arn, second.request["ScalableTargetAction"]) == (first.arn, first.request["ScalableTargetAction"])
+        autoscaling.delete_scheduled_action(action())
+        with pytest.raises(AwsError, match="No scheduled action morning"):
+            autoscaling.delete_scheduled_action(action())
+
+    @pytest.mark.parametrize(
+        ("change", "text"),
+        [
+            ({"Schedule": "every morning"}, "not an at, rate or cron expression"),
+            ({"ScalableTargetAction": {}}, "needs ScalableTargetAction"),
+            ({"ScalableTargetAction": {"MinCapacity": 0}}, "it is 1 or more"),
+            ({"ScalableTargetAction": {"MinCapacity": 3, "MaxCapacity": 2}}, "cannot be less than minimum"),
+        ],
+    )
+    def test_bad_actions_are_refused(self, autoscaling, change, text):
+        autoscaling.register({**KEY, "MinCapacity": 1, "MaxCapacity": 4})
+        with pytest.raises(AwsError, match=text):
+            autoscaling.put_scheduled_action(action(**change))
+
 
 def test_answers_have_the_shapes_of_the_service(autoscaling, monkeypatch):
     monkeypatch.setattr("mme_local.autoscaling.responses.authorize", lambda *given: None)
@@ -122,6 +218,9 @@ def test_answers_have_the_shapes_of_the_service(autoscaling, monkeypatch):
         ("PutScalingPolicy", policy()),
         ("DescribeScalableTargets", {"ServiceNamespace": "sagemaker"}),
         ("DescribeScalingPolicies", {"ServiceNamespace": "sagemaker", "ResourceId": KEY["ResourceId"]}),
+        ("PutScheduledAction", action()),
+        ("DescribeScheduledActions", {"ServiceNamespace": "sagemaker", "ScheduledActionNames": ["morning"]}),
+        ("DeleteScheduledAction", {**KEY, "ScheduledActionName": "morning"}),
         ("DeleteScalingPolicy", {**KEY, "PolicyName": "p"}),
         ("DeregisterScalableTarget", KEY),
     ):

@@ -180,6 +180,60 @@ def test_a_killed_gateway_leaves_nothing_after_the_stop(short_path, monkeypatch)
     assert list(short_path.iterdir()) == []
 
 
+def test_a_killed_gateway_leaves_nothing_though_nobody_stops_it(short_path, monkeypatch):
+    """Its watchdog cleans up."""
+    monkeypatch.setattr("tempfile.tempdir", str(short_path))
+    cloud = LocalCloud()
+    cloud.start()
+    try:
+        start_a_function(cloud)
+        start_an_endpoint(cloud)
+        (gateway,) = [process for process in processes_in(short_path) if "mme_local.gateway" in process.cmdline()]
+        assert len(processes_in(short_path)) >= 3, "a gateway, a worker and a model server"
+        gateway.kill()
+        wait_until(lambda: not processes_in(short_path))
+        wait_until(lambda: not list(short_path.iterdir()))
+    finally:
+        cloud.stop()
+
+
+def test_killing_parent_and_gateway_together_leaves_no_model_server(short_path):
+    program = """
+        import sys, tempfile, time
+        tempfile.tempdir = sys.argv[1]
+        sys.path.insert(0, sys.argv[2])
+        from mme_local import LocalCloud
+        from test_cloud import start_an_endpoint
+        cloud = LocalCloud()
+        cloud.start()
+        start_an_endpoint(cloud)
+        print(cloud._process.pid, flush=True)
+        time.sleep(600)
+    """
+    arguments = [str(short_path), str(Path(__file__).parent)]
+    process = subprocess.Popen([sys.executable, "-c", textwrap.dedent(program), *arguments], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    with process.stdout:
+        gateway = int(process.stdout.readline())
+    assert any("mms" in " ".join(item.cmdline()) for item in processes_in(short_path)), "a model server"
+    for pid in (process.pid, gateway):
+        os.kill(pid, signal.SIGKILL)
+    process.wait(10)
+    wait_until(lambda: not processes_in(short_path))
+    wait_until(lambda: not list(short_path.iterdir()))
+
+
+def test_a_watchdog_goes_with_its_gateway(tmp_path):
+    with LocalCloud(directory=tmp_path):
+        assert watchdogs(tmp_path)
+    assert not watchdogs(tmp_path)
+
+
+def watchdogs(directory):
+    found = [process for process in psutil.process_iter(["cmdline"]) if "mme_local.watchdog" in (process.info["cmdline"] or ())]
+    return [process for process in found if str(directory) in process.info["cmdline"]]
+
+
 def test_a_gateway_that_hangs_is_killed(tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     with LocalCloud(settings=LocalSettings(stop_seconds=0.5)) as cloud:

@@ -281,14 +281,15 @@ class TestStack:
 
     def test_an_endpoint_whose_fleet_fails_rolls_the_stack_back_with_the_reason(self, deployed):
         body = json.loads(template())
-        body["Resources"]["Model"]["Properties"]["PrimaryContainer"]["Image"] = "000000000000.dkr.ecr.us-east-1.amazonaws.com/unknown:1"
+        single = {"Image": IMAGE, "ModelDataUrl": f"s3://{BUCKET}/models/one.tar.gz"}
+        body["Resources"]["Model"]["Properties"]["PrimaryContainer"] = single
         body["Resources"]["Endpoint"]["Properties"]["EndpointName"] = "failing"
         deployed.cloudformation.create_stack(StackName="failing", TemplateBody=json.dumps(body), Capabilities=["CAPABILITY_IAM"])
         with pytest.raises(Exception, match="ROLLBACK_COMPLETE"):
             deployed.settle("stack_create_complete", "failing")
         events = deployed.cloudformation.describe_stack_events(StackName="failing")["StackEvents"]
         reasons = [event.get("ResourceStatusReason", "") for event in events if event["ResourceStatus"] == "CREATE_FAILED"]
-        assert any("Endpoint failing failed: " in reason and "unknown" in reason for reason in reasons), reasons
+        assert any("Endpoint failing failed: " in reason and "MultiModel mode" in reason for reason in reasons), reasons
         assert [item["EndpointName"] for item in deployed.sagemaker.list_endpoints()["Endpoints"]] == ["shared"]
 
     def test_zz_deleting_ends_the_endpoint_and_everything_of_it(self, deployed):

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 import pytest
 
 from mme_local.dataplane import InvokeReply, InvokeRequest, StartFailed, UnknownFleet
+from mme_local.images import Image
 from mme_local.sagemaker.models import SageMaker
 from mme_local.wire import AwsError
 
@@ -20,8 +21,8 @@ class MemoryFleets:
     """A data plane that keeps counts and answers with the fleet's name."""
 
     def __init__(self):
-        self.fleets, self.history = {}, []
-        self.fail_with = None
+        self.fleets, self.history, self.specs = {}, [], {}
+        self.fail_with = self.failing = None
         self.gate = asyncio.Event()
         self.gate.set()
         self.answer_gate = asyncio.Event()
@@ -32,7 +33,10 @@ class MemoryFleets:
         await self.gate.wait()
         if self.fail_with:
             raise StartFailed(self.fail_with)
+        if spec.endpoint_name == self.failing:
+            raise StartFailed(f"{self.failing} failed")
         self.fleets[spec.endpoint_name] = spec.instance_count
+        self.specs[spec.endpoint_name] = spec
 
     async def resize_fleet(self, endpoint_name, instance_count):
         await self.gate.wait()
@@ -62,7 +66,19 @@ def fleets():
 
 
 @pytest.fixture
-def sagemaker(fleets):
+def chances():
+    """The numbers that decide where requests go."""
+    return []
+
+
+@pytest.fixture
+def images():
+    """What is known of images by their URI."""
+    return {}
+
+
+@pytest.fixture
+def sagemaker(fleets, chances, images):
     def check_role(arn):
         if arn != ROLE:
             raise AwsError("ValidationException", f"Could not assume role {arn}.")
@@ -75,6 +91,8 @@ def sagemaker(fleets):
         check_role=check_role,
         now=lambda: datetime.now(UTC),
         instance_limit=5,
+        image=images.get,
+        chance=lambda: chances.pop(0) if chances else 0.0,
     )
 
 
@@ -94,6 +112,11 @@ def created(sagemaker, count=2):
     return sagemaker.create_endpoint({"EndpointName": "shared", "EndpointConfigName": "first"})
 
 
+async def body(sagemaker, endpoint, variant=None):
+    """What answered: the name of a fleet."""
+    return (await sagemaker.invoke(endpoint, InvokeRequest(b"", "t"), variant))[1].body
+
+
 def run(scenario):
     return asyncio.run(asyncio.wait_for(scenario, 20))
 
@@ -107,7 +130,7 @@ class TestCreating:
             fleets.gate.set()
             await endpoint.settled.wait()
             assert (endpoint.status, endpoint.failure_reason) == ("InService", None)
-            assert (endpoint.variant.current_count, endpoint.variant.desired_count) == (2, 2)
+            assert (endpoint.variants[0].current_count, endpoint.variants[0].desired_count) == (2, 2)
 
         run(scenario())
 
@@ -141,36 +164,217 @@ class TestCreating:
 
         run(scenario())
 
-    def test_several_variants_fail_with_the_reason(self, sagemaker):
+    def test_a_single_model_fails_with_the_reason(self, sagemaker):
         async def scenario():
-            sagemaker.create_model(model())
-            two = config("two")
-            two["ProductionVariants"] += config("other", variant="Second")["ProductionVariants"]
-            sagemaker.create_endpoint_config(two)
-            endpoint = sagemaker.create_endpoint({"EndpointName": "shared", "EndpointConfigName": "two"})
-            await endpoint.settled.wait()
-            assert endpoint.status == "Failed"
-            assert "one production variant" in endpoint.failure_reason
-
-        run(scenario())
-
-    @pytest.mark.parametrize(
-        "given",
-        [
-            {"PrimaryContainer": {"Image": IMAGE, "ModelDataUrl": "s3://bucket/one.tar.gz"}},
-            {"Containers": [model()["PrimaryContainer"], {"Image": IMAGE}]},
-        ],
-    )
-    def test_anything_but_one_multi_model_container_fails_with_the_reason(self, sagemaker, given):
-        async def scenario():
-            sagemaker.create_model({"ModelName": "m", "ExecutionRoleArn": ROLE, **given})
+            container = {"Image": IMAGE, "ModelDataUrl": "s3://bucket/one.tar.gz"}
+            sagemaker.create_model({"ModelName": "m", "ExecutionRoleArn": ROLE, "PrimaryContainer": container})
             sagemaker.create_endpoint_config(config("first"))
             endpoint = sagemaker.create_endpoint({"EndpointName": "shared", "EndpointConfigName": "first"})
             await endpoint.settled.wait()
             assert endpoint.status == "Failed"
-            assert "single containers in MultiModel mode only" in endpoint.failure_reason
+            assert "containers in MultiModel mode" in endpoint.failure_reason
 
         run(scenario())
+
+    def test_a_pipeline_gets_a_fleet_that_refuses(self, sagemaker, fleets):
+        async def scenario():
+            first = {"Image": "x/preprocess:1", "ModelDataUrl": "s3://bucket/one.tar.gz"}
+            given = {"ModelName": "m", "ExecutionRoleArn": ROLE, "Containers": [first, model()["PrimaryContainer"]]}
+            sagemaker.create_model(given)
+            sagemaker.create_endpoint_config(config("first"))
+            endpoint = sagemaker.create_endpoint({"EndpointName": "shared", "EndpointConfigName": "first"})
+            await endpoint.settled.wait()
+            assert endpoint.status == "InService"
+            assert "pipelines are not served" in fleets.specs["shared.1.AllTraffic"].refusal
+            assert endpoint.variants[0].images == ("x/preprocess:1", IMAGE)
+
+        run(scenario())
+
+
+def two_variants(sagemaker, counts=(1, 2), weights=(3.0, 1.0), name="first"):
+    if not sagemaker.models:
+        sagemaker.create_model(model())
+    variants = [
+        {**config(name, count, variant=variant)["ProductionVariants"][0], "InitialVariantWeight": weight}
+        for variant, count, weight in zip(("A", "B"), counts, weights, strict=True)
+    ]
+    sagemaker.create_endpoint_config({"EndpointConfigName": name, "ProductionVariants": variants})
+
+
+class TestVariants:
+    def test_each_variant_has_a_fleet_and_gets_its_share(self, sagemaker, fleets, chances):
+        async def scenario():
+            two_variants(sagemaker)
+            endpoint = sagemaker.create_endpoint({"EndpointName": "shared", "EndpointConfigName": "first"})
+            await endpoint.settled.wait()
+            assert fleets.fleets == {"shared.1.A": 1, "shared.1.B": 2}
+            chances.extend([0.0, 0.74, 0.76, 0.99])
+            answers = [await body(sagemaker, endpoint) for _ in range(4)]
+            assert answers == [b"shared.1.A", b"shared.1.A", b"shared.1.B", b"shared.1.B"]
+            assert await body(sagemaker, endpoint, "B") == b"shared.1.B"
+
+        run(scenario())
+
+    def test_weights_and_counts_change_one_by_one_and_are_kept(self, sagemaker, fleets, chances):
+        async def scenario():
+            two_variants(sagemaker)
+            endpoint = sagemaker.create_endpoint({"EndpointName": "shared", "EndpointConfigName": "first"})
+            await endpoint.settled.wait()
+            changes = [{"VariantName": "A", "DesiredWeight": 0.0}, {"VariantName": "B", "DesiredInstanceCount": 3}]
+            sagemaker.update_weights_and_capacities({"EndpointName": "shared", "DesiredWeightsAndCapacities": changes})
+            await endpoint.settled.wait()
+            assert fleets.fleets == {"shared.1.A": 1, "shared.1.B": 3}
+            chances.append(0.0)
+            assert await body(sagemaker, endpoint) == b"shared.1.B"
+            two_variants(sagemaker, name="next")
+            retain = {"EndpointName": "shared", "EndpointConfigName": "next", "RetainAllVariantProperties": True}
+            sagemaker.update_endpoint(retain)
+            await endpoint.settled.wait()
+            assert fleets.fleets == {"shared.2.A": 1, "shared.2.B": 3}
+            assert [variant.current_weight for variant in endpoint.variants] == [0.0, 1.0]
+
+        run(scenario())
+
+    def test_one_fleet_that_fails_fails_all(self, sagemaker, fleets):
+        async def scenario():
+            two_variants(sagemaker)
+            fleets.failing = "shared.1.B"
+            endpoint = sagemaker.create_endpoint({"EndpointName": "shared", "EndpointConfigName": "first"})
+            await endpoint.settled.wait()
+            assert (endpoint.status, endpoint.failure_reason, fleets.fleets) == ("Failed", "shared.1.B failed", {})
+
+        run(scenario())
+
+    def test_all_variants_count_against_the_instance_limit(self, sagemaker):
+        async def scenario():
+            two_variants(sagemaker, counts=(3, 3))
+            with pytest.raises(AwsError, match="request delta of 6 Instances"):
+                sagemaker.create_endpoint({"EndpointName": "shared", "EndpointConfigName": "first"})
+
+        run(scenario())
+
+
+def hosting(name="hosting", **values):
+    variant = {"VariantName": "AllTraffic", "InstanceType": "ml.m5.xlarge", "InitialInstanceCount": 1, **values}
+    return {"EndpointConfigName": name, "ExecutionRoleArn": ROLE, "ProductionVariants": [variant]}
+
+
+def component(name="c", **specification):
+    needs = {"ComputeResourceRequirements": {"MinMemoryRequiredInMb": 256}, "ModelName": "m", **specification}
+    given = {member: value for member, value in needs.items() if value is not None}
+    return {"InferenceComponentName": name, "EndpointName": "dedicated", "Specification": given, "RuntimeConfig": {"CopyCount": 1}}
+
+
+async def dedicated(sagemaker):
+    sagemaker.create_model(model())
+    sagemaker.create_endpoint_config(hosting(ManagedInstanceScaling={"Status": "ENABLED", "MinInstanceCount": 0, "MaxInstanceCount": 2}))
+    endpoint = sagemaker.create_endpoint({"EndpointName": "dedicated", "EndpointConfigName": "hosting"})
+    await endpoint.settled.wait()
+    return endpoint
+
+
+class TestInferenceComponents:
+    def test_their_endpoint_is_in_service_without_a_fleet(self, sagemaker, fleets):
+        async def scenario():
+            endpoint = await dedicated(sagemaker)
+            assert (endpoint.status, endpoint.fleets, fleets.history) == ("InService", [], [])
+            change = {"VariantName": "AllTraffic", "DesiredInstanceCount": 0}
+            sagemaker.update_weights_and_capacities({"EndpointName": "dedicated", "DesiredWeightsAndCapacities": [change]})
+            await endpoint.settled.wait()
+            assert endpoint.variants[0].current_count == 0
+
+        run(scenario())
+
+    def test_a_component_is_recorded_changed_and_goes_before_its_endpoint(self, sagemaker):
+        async def scenario():
+            endpoint = await dedicated(sagemaker)
+            made = sagemaker.components.create(component(), {})
+            assert (made.variant_name, made.copies, made.status) == ("AllTraffic", 1, "InService")
+            sagemaker.components.set_copies("c", 0)
+            assert made.copies == 0
+            with pytest.raises(AwsError, match="has inference components: delete c first"):
+                sagemaker.delete_endpoint("dedicated")
+            sagemaker.components.delete("c")
+            sagemaker.delete_endpoint("dedicated")
+            await endpoint.settled.wait()
+            assert sagemaker.endpoints == {}
+
+        run(scenario())
+
+    @pytest.mark.parametrize(
+        ("change", "text"),
+        [
+            ({"EndpointName": "none"}, "Could not find endpoint"),
+            ({"VariantName": "none"}, 'Could not find variant "none"'),
+            ({"RuntimeConfig": None}, "CopyCount is required"),
+            ({"Specification": None}, "Exactly one of Specification and Specifications"),
+            ({"Specification": {"ModelName": "m"}}, "ComputeResourceRequirements are required"),
+            ({"Specification": component(ModelName="none")["Specification"]}, "Could not find model"),
+            ({"Specification": component(ModelName=None)["Specification"]}, "exactly one of ModelName and Container"),
+            ({"Specification": component(Container={"Image": "i"})["Specification"]}, "exactly one of ModelName and Container"),
+            ({"Specification": component(ModelName=None, Container={})["Specification"]}, r"Container\.Image is required"),
+            (
+                component(ComputeResourceRequirements={"MinMemoryRequiredInMb": 256, "MaxMemoryRequiredInMb": 128}),
+                "MaxMemoryRequiredInMb cannot be less",
+            ),
+            ({"Specification": {"BaseInferenceComponentName": "none"}}, "Could not find inference component"),
+        ],
+    )
+    def test_bad_components_are_refused(self, sagemaker, change, text):
+        async def scenario():
+            await dedicated(sagemaker)
+            given = {member: value for member, value in {**component(), **change}.items() if value is not None}
+            with pytest.raises(AwsError, match=text):
+                sagemaker.components.create(given, {})
+            assert sagemaker.components.by_name == {}
+
+        run(scenario())
+
+    def test_names_are_unique_and_a_base_stays_while_adapters_need_it(self, sagemaker):
+        async def scenario():
+            await dedicated(sagemaker)
+            sagemaker.components.create(component("base"), {})
+            with pytest.raises(AwsError, match="Cannot create already existing inference component"):
+                sagemaker.components.create(component("BASE"), {})
+            adapter = {"BaseInferenceComponentName": "base", "Container": {"ArtifactUrl": "s3://b/a.tar.gz"}}
+            sagemaker.components.create({"InferenceComponentName": "a", "EndpointName": "dedicated", "Specification": adapter}, {})
+            with pytest.raises(AwsError, match="is the base of a"):
+                sagemaker.components.delete("base")
+
+        run(scenario())
+
+    def test_an_endpoint_of_models_takes_none_and_does_not_become_one(self, sagemaker):
+        async def scenario():
+            endpoint = created(sagemaker)
+            await endpoint.settled.wait()
+            with pytest.raises(AwsError, match="need an endpoint whose variants have no ModelName"):
+                sagemaker.components.create({**component(), "EndpointName": "shared"}, {})
+            sagemaker.create_endpoint_config(hosting())
+            with pytest.raises(AwsError, match="cannot change between models and inference components"):
+                sagemaker.update_endpoint({"EndpointName": "shared", "EndpointConfigName": "hosting"})
+
+        run(scenario())
+
+    @pytest.mark.parametrize(
+        ("change", "text"),
+        [
+            ({"ExecutionRoleArn": None}, "ExecutionRoleArn is required"),
+            ({"ExecutionRoleArn": ROLE + "-other"}, "Could not assume role"),
+            (hosting(ManagedInstanceScaling={"MinInstanceCount": 3, "MaxInstanceCount": 2}), "MinInstanceCount cannot be greater"),
+            (hosting(InstanceType=None), "InstanceType is required"),
+            ({"ProductionVariants": hosting()["ProductionVariants"] + config("x", variant="B")["ProductionVariants"]}, "or none has"),
+            (
+                config("x") | {"ProductionVariants": [{**config("x")["ProductionVariants"][0], "ManagedInstanceScaling": {}}]},
+                "inference comp",
+            ),
+        ],
+    )
+    def test_bad_configurations_are_refused(self, sagemaker, change, text):
+        sagemaker.create_model(model())
+        given = {member: value for member, value in {**hosting(), **change}.items() if value is not None}
+        given["ProductionVariants"] = [{k: v for k, v in one.items() if v is not None} for one in given["ProductionVariants"]]
+        with pytest.raises(AwsError, match=text):
+            sagemaker.create_endpoint_config(given)
 
 
 class TestUpdating:
@@ -181,11 +385,11 @@ class TestUpdating:
             sagemaker.create_endpoint_config(config("next", 1))
             sagemaker.update_endpoint({"EndpointName": "shared", "EndpointConfigName": "next"})
             assert endpoint.status == "Updating"
-            assert (await sagemaker.invoke(endpoint, InvokeRequest(b"", "t"))).body == b"shared.1"
+            assert await body(sagemaker, endpoint) == b"shared.1.AllTraffic"
             await endpoint.settled.wait()
-            assert fleets.history == [("start", "shared.1"), ("start", "shared.2"), ("stop", "shared.1")]
-            assert fleets.fleets == {"shared.2": 1}
-            assert (endpoint.status, endpoint.config_name, endpoint.variant.current_count) == ("InService", "next", 1)
+            assert fleets.history == [("start", "shared.1.AllTraffic"), ("start", "shared.2.AllTraffic"), ("stop", "shared.1.AllTraffic")]
+            assert fleets.fleets == {"shared.2.AllTraffic": 1}
+            assert (endpoint.status, endpoint.config_name, endpoint.variants[0].current_count) == ("InService", "next", 1)
 
         run(scenario())
 
@@ -194,17 +398,17 @@ class TestUpdating:
             endpoint = created(sagemaker)
             await endpoint.settled.wait()
             fleets.answer_gate.clear()
-            request = asyncio.create_task(sagemaker.invoke(endpoint, InvokeRequest(b"", "t")))
+            request = asyncio.create_task(body(sagemaker, endpoint))
             await asyncio.sleep(0)
             sagemaker.create_endpoint_config(config("next"))
             sagemaker.update_endpoint({"EndpointName": "shared", "EndpointConfigName": "next"})
             while endpoint.generation < 2:
                 await asyncio.sleep(0)
-            assert "shared.1" in fleets.fleets
+            assert "shared.1.AllTraffic" in fleets.fleets
             fleets.answer_gate.set()
-            assert (await request).body == b"shared.1"
+            assert await request == b"shared.1.AllTraffic"
             await endpoint.settled.wait()
-            assert set(fleets.fleets) == {"shared.2"}
+            assert set(fleets.fleets) == {"shared.2.AllTraffic"}
 
         run(scenario())
 
@@ -217,7 +421,7 @@ class TestUpdating:
             sagemaker.update_endpoint({"EndpointName": "shared", "EndpointConfigName": "next"})
             await endpoint.settled.wait()
             assert (endpoint.status, endpoint.config_name, endpoint.failure_reason) == ("InService", "first", "no memory")
-            assert (await sagemaker.invoke(endpoint, InvokeRequest(b"", "t"))).body == b"shared.1"
+            assert await body(sagemaker, endpoint) == b"shared.1.AllTraffic"
             fleets.fail_with = None
             sagemaker.update_endpoint({"EndpointName": "shared", "EndpointConfigName": "next"})
             await endpoint.settled.wait()
@@ -249,7 +453,7 @@ class TestUpdating:
             sagemaker.create_endpoint_config(config("next", 1))
             sagemaker.update_endpoint({"EndpointName": "shared", "EndpointConfigName": "next", **retain})
             await endpoint.settled.wait()
-            assert endpoint.variant.current_count == count
+            assert endpoint.variants[0].current_count == count
 
         run(scenario())
 
@@ -278,7 +482,7 @@ class TestUpdating:
             change = {"VariantName": "AllTraffic", "DesiredInstanceCount": 3}
             sagemaker.update_weights_and_capacities({"EndpointName": "shared", "DesiredWeightsAndCapacities": [change]})
             await endpoint.settled.wait()
-            assert (endpoint.status, endpoint.variant.desired_count, endpoint.failure_reason) == ("InService", 2, "no memory")
+            assert (endpoint.status, endpoint.variants[0].desired_count, endpoint.failure_reason) == ("InService", 2, "no memory")
 
         run(scenario())
 
@@ -324,6 +528,35 @@ class TestEnding:
             assert (sagemaker.endpoints, sagemaker.models, fleets.fleets) == ({}, {}, {})
             with suppress(asyncio.CancelledError):
                 await endpoint.task
+
+        run(scenario())
+
+
+class TestImages:
+    LABEL = "com.amazonaws.sagemaker.capabilities.multi-models"
+
+    @pytest.mark.parametrize("labels", [{}, {LABEL: "false"}, {"other": "true"}])
+    def test_a_pushed_image_without_its_label_is_refused(self, sagemaker, images, labels):
+        images[IMAGE] = Image("sha256:0", labels)
+        with pytest.raises(AwsError, match=rf"does not contain required {self.LABEL}=true Docker label"):
+            sagemaker.create_model(model())
+
+    def test_only_multi_model_containers_need_it(self, sagemaker, images):
+        images[IMAGE] = Image("sha256:0", {})
+        container = {"Image": IMAGE, "ModelDataUrl": "s3://bucket/one.tar.gz"}
+        sagemaker.create_model({"ModelName": "m", "ExecutionRoleArn": ROLE, "PrimaryContainer": container})
+
+    def test_a_pipeline_needs_another_one(self, sagemaker, images):
+        images["x/first:1"] = Image("sha256:0", {})
+        containers = [{"Image": "x/first:1", "ModelDataUrl": "s3://bucket/one.tar.gz"}, model()["PrimaryContainer"]]
+        with pytest.raises(AwsError, match="accept-bind-to-port=true Docker label"):
+            sagemaker.create_model({"ModelName": "m", "ExecutionRoleArn": ROLE, "Containers": containers})
+
+    def test_its_handler_reaches_the_fleet(self, sagemaker, fleets, images):
+        async def scenario():
+            images[IMAGE] = Image("sha256:0", {self.LABEL: "true"}, "/context/handler.py:handle")
+            await created(sagemaker).settled.wait()
+            assert fleets.specs["shared.1.AllTraffic"].handler == "/context/handler.py:handle"
 
         run(scenario())
 

@@ -2,8 +2,10 @@
 
 import asyncio
 import os
+import signal
 from pathlib import Path
 
+import httpx
 import psutil
 import pytest
 
@@ -44,16 +46,6 @@ def start_refused(tmp_path):
         return message
 
     return start
-
-
-def test_an_image_without_a_server_is_refused_and_the_supported_ones_named(start_refused):
-    message = start_refused(StartFailed, image="1.dkr.ecr.us-east-1.amazonaws.com/sagemaker-tritonserver:23.08-py3")
-    assert "sagemaker-tritonserver" in message
-    assert "sagemaker-xgboost" in message
-
-
-def test_a_disabled_model_cache_is_refused(start_refused):
-    assert "ModelCacheSetting" in start_refused(StartFailed, cache_enabled=False)
 
 
 def test_a_fleet_has_at_least_one_instance(start_refused):
@@ -124,6 +116,56 @@ def test_a_stop_answers_the_requests_under_way(make_cloud, scripted, tmp_path):
         return await asyncio.gather(*calls)
 
     assert [(reply.status, reply.error) for reply in cloud.run(stop())] == [(503, "ServiceUnavailable")] * 2
+
+
+TRITON = "1.dkr.ecr.us-east-1.amazonaws.com/sagemaker-tritonserver:23.08-py3"
+
+
+def test_an_image_without_a_server_starts_and_refuses_every_load_with_the_reason(make_cloud, scripted):
+    cloud = make_cloud()
+    cloud.start("triton", image=TRITON, instances=2)
+    cloud.source.put("models/m.tar.gz", scripted())
+    assert [entry["state"] for entry in cloud.status("triton")["instances"]] == ["up", "up"]
+    for _ in range(2):
+        reply = cloud.call("triton", "m.tar.gz")
+        assert (reply.status, reply.error, reply.original_status) == (424, "ModelError", 501)
+        assert f"no model server for image {TRITON}" in reply.message
+        assert "scripted, sagemaker-xgboost" in reply.message.replace("sagemaker-xgboost, scripted", "scripted, sagemaker-xgboost")
+    assert cloud.status("triton")["cold_loads"] == 0
+    missing = cloud.call("triton", "none.tar.gz")
+    assert "Failed to download model data" in missing.message, "the artifact is looked for first, as on AWS"
+
+
+def test_the_refusing_server_keeps_the_container_contract(make_cloud):
+    cloud = make_cloud()
+    cloud.start("contract", image=TRITON)
+    (instance,) = cloud.status("contract")["instances"]
+    (port,) = {item.laddr for item in psutil.Process(instance["pid"]).net_connections() if item.status == psutil.CONN_LISTEN}
+    assert port.ip == "127.0.0.1"
+    with httpx.Client(base_url=f"http://127.0.0.1:{port.port}", trust_env=False) as client:
+        assert client.get("/ping").status_code == 200
+        assert client.get("/models").json() == {"models": []}
+        refused = client.post("/models", json={"model_name": "m", "url": "/opt/ml/models/m/model"})
+        assert (refused.status_code, "sagemaker-tritonserver" in refused.text) == (501, True)
+        for method, path in (("GET", "/models/m"), ("DELETE", "/models/m"), ("POST", "/models/m/invoke"), ("GET", "/other")):
+            assert client.request(method, path, content=b"x" if method == "POST" else None).status_code == 404
+    environment = psutil.Process(instance["pid"]).environ()
+    assert environment["SAGEMAKER_MULTI_MODEL"] == "true"
+    assert not [name for name in environment if name.startswith("AWS_")]
+
+
+def test_a_refusing_server_that_dies_is_started_again_and_ends_with_its_fleet(make_cloud):
+    cloud = make_cloud(restart_backoff_seconds=0)
+    cloud.start("dying", image=TRITON)
+    (first,) = cloud.status("dying")["instances"]
+    os.kill(first["pid"], signal.SIGKILL)
+    cloud.until(
+        lambda: cloud.plane.status()[0]["instances"][0]["restarts"] == 1 and cloud.plane.status()[0]["instances"][0]["state"] == "up"
+    )
+    (second,) = cloud.status("dying")["instances"]
+    assert second["pid"] != first["pid"]
+    cloud.run(cloud.plane.stop_fleet("dying"))
+    assert processes_of(second["pid"]) == []
 
 
 def test_closing_while_a_fleet_starts_leaves_no_process(tmp_path):
