@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 import aws_cdk as cdk
 from aws_cdk import aws_iam as iam
@@ -57,7 +57,8 @@ class MultiModelContainer:
         accepts_bind_to_port: whether the image has the label that an inference pipeline needs; None if that is not known.
 
     Raises:
-        ContainerError: its variables exceed SageMaker's limits, or it is to serve many models on a GPU without Triton.
+        ContainerError: its variables exceed SageMaker's limits, its architecture is none of SageMaker's, or it is to serve many models on a
+            GPU without Triton.
     """
 
     image: ImageSource
@@ -70,6 +71,13 @@ class MultiModelContainer:
     accepts_bind_to_port: bool | None = None
 
     def __post_init__(self) -> None:
+        if self.architecture not in get_args(Architecture):
+            raise ContainerError(
+                "Not an architecture of SageMaker's instances",
+                value=self.architecture,
+                allowed=" or ".join(get_args(Architecture)),
+                fix="Use arm64 for AWS Graviton, x86_64 for all others",
+            )
         _check_environment(self.environment)
         if self.multi_model and self.processor == "gpu" and not self.gpu_server:
             raise ContainerError(

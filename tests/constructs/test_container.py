@@ -160,6 +160,11 @@ def test_rejects_a_variant_that_sagemaker_does_not_publish():
         MultiModelContainer.from_framework("xgboost", version="1.7-1", architecture="arm64")
 
 
+def test_rejects_an_architecture_that_no_instance_has():
+    with pytest.raises(ContainerError, match="got 'aarch64'; allowed: x86_64 or arm64"):
+        MultiModelContainer.from_image_uri("444455556666.dkr.ecr.eu-west-1.amazonaws.com/server:v1", architecture="aarch64")
+
+
 def test_rejects_the_gpu_image_of_a_framework_for_many_models_but_not_for_one():
     with pytest.raises(ContainerError, match=r"lack the label .*multi-models=true and CreateModel refuses them: got 'pytorch for gpu'"):
         MultiModelContainer.from_framework("pytorch", version="2.6.0", processor="gpu")

@@ -47,8 +47,9 @@ def test_lazy_exports_load_a_module_only_when_its_name_is_asked_for():
 
 
 def test_mme_facts_needs_nothing_but_the_standard_library():
-    modules = "mme_facts.grammar, mme_facts.limits, mme_facts.environment, mme_facts.problems, mme_facts.images"
-    code = f"import sys; sys.path.insert(0, sys.argv[1]); import {modules}; print(len(mme_facts.images.frameworks()))"
+    modules = "mme_facts.grammar, mme_facts.limits, mme_facts.environment, mme_facts.problems, mme_facts.images, mme_facts.dockerfile"
+    used = "mme_facts.images.frameworks(), mme_facts.instances.instance_types()"
+    code = f"import sys; sys.path.insert(0, sys.argv[1]); import {modules}; print({used})"
     root = __file__.rpartition("/tests/")[0]
     done = subprocess.run([sys.executable, "-I", "-S", "-c", code, root], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
