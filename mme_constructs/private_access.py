@@ -26,15 +26,14 @@ __all__ = ["InvokableEndpoint", "PrivateAccess"]
 
 _HTTPS = 443
 _IMAGES = frozenset({PrivateService.ECR_API, PrivateService.ECR_DOCKER})
+_PULL = ["ecr:BatchCheckLayerAvailability", "ecr:BatchGetImage", "ecr:GetAuthorizationToken", "ecr:GetDownloadUrlForLayer"]
 _ACCOUNT_ONLY = {
-    PrivateService.SAGEMAKER_API: "sagemaker:*",
-    PrivateService.LOGS: "logs:*",
-    PrivateService.STS: "sts:*",
-    PrivateService.EVENTS: "events:*",
-    PrivateService.ECR_API: "ecr:*",
-    PrivateService.ECR_DOCKER: "ecr:*",
+    PrivateService.SAGEMAKER_API: ["sagemaker:*"],
+    PrivateService.LOGS: ["logs:*"],
+    PrivateService.ECR_API: _PULL,
+    PrivateService.ECR_DOCKER: _PULL,
 }
-"""Services whose endpoint policy admits this account's principals to every action of the service: their own policies decide which."""
+"""Services whose endpoint policy admits this account's principals to these actions on every resource: their own policies decide which."""
 
 
 class InvokableEndpoint(Protocol):
@@ -59,7 +58,9 @@ class PrivateAccess(Construct):
       is pulled in part from S3. Nothing else is fetched through the VPC: Lambda loads code by itself, and assets of the CDK move at
       deployment only.
     - DynamoDB: reading and writing items of the registry's table and its indexes.
-    - the others: principals of this account only, so that nobody carries data out with another account's credentials.
+    - ECR: pulling images. STS: this account's roles. EventBridge: putting events on this account's buses. ``execute-api``: this account's
+      APIs. CloudWatch Logs and SageMaker's API: everything that the caller's own policy allows. All of these for principals of this account
+      only, so that nobody carries data out with another account's credentials.
 
     With an ``execute-api`` endpoint and private DNS, the VPC no longer reaches *public* REST APIs of the region by their default names.
     Clients must lie in the endpoints' zones: names may not resolve in others, `add_client` checks it. Flow logs are the stack's decision:
@@ -234,7 +235,8 @@ class PrivateAccess(Construct):
             tagged = {"StringLike": {"aws:ResourceTag/tenant": "?*"}}
             streams = "sagemaker:InvokeEndpointWithResponseStream"
             runtime.add_to_policy(_anyone([streams], [endpoint.endpoint_arn]))
-            runtime.add_to_policy(_anyone(["sagemaker:InvokeEndpoint", streams], [every], tagged))
+            # A statement on components names their endpoint too, the required resource of these actions (Service Authorization Reference).
+            runtime.add_to_policy(_anyone(["sagemaker:InvokeEndpoint", streams], [endpoint.endpoint_arn, every], tagged))
 
     def function_settings(self, settings: FunctionSettings | None = None) -> FunctionSettings:
         """``settings`` of a function that is placed here, in the clients' security group.
@@ -307,11 +309,16 @@ class PrivateAccess(Construct):
         if service is PrivateService.EXECUTE_API:
             apis = stack.format_arn(service="execute-api", resource="*")
             return [_anyone(["execute-api:Invoke"], [apis], own)]
-        statements = [_anyone([_ACCOUNT_ONLY[service]], ["*"], own)]
+        if service is PrivateService.EVENTS:
+            return [_anyone(["events:PutEvents"], [stack.format_arn(service="events", resource="event-bus", resource_name="*")], own)]
         if service is PrivateService.STS:
             roles = stack.format_arn(service="iam", region="", resource="role", resource_name="*")
-            statements.append(_anyone(["sts:AssumeRoleWithSAML", "sts:AssumeRoleWithWebIdentity"], [roles]))
-        return statements
+            return [
+                _anyone(["sts:GetCallerIdentity"], ["*"], own),
+                _anyone(["sts:AssumeRole", "sts:SetSourceIdentity", "sts:TagSession"], [roles], own),
+                _anyone(["sts:AssumeRoleWithSAML", "sts:AssumeRoleWithWebIdentity"], [roles]),  # calls without a signature
+            ]
+        return [_anyone(_ACCOUNT_ONLY[service], ["*"], own)]
 
     def _build_s3(self, store: ModelArtifactStore, *, pull_images: bool) -> ec2.GatewayVpcEndpoint:
         endpoint = self._gateway("S3", ec2.GatewayVpcEndpointAwsService.S3)

@@ -113,14 +113,16 @@ class TenantAccess(Construct):
     def _allow_components(self, endpoints: Sequence[DedicatedEndpoint]) -> None:
         components = cdk.Stack.of(self).format_arn(service="sagemaker", resource="inference-component", resource_name="*")
         owner = {f"aws:ResourceTag/{TENANT_TAG}": _TENANT}
+        arns = [endpoint.endpoint_arn for endpoint in endpoints]
         self.role.add_to_policy(
             iam.PolicyStatement(
                 actions=_INVOKE,
-                resources=[endpoint.endpoint_arn for endpoint in endpoints],
+                resources=arns,
                 conditions={"Null": {"sagemaker:TargetModel": "true"}},
             )
         )
-        self.role.add_to_policy(iam.PolicyStatement(actions=_INVOKE, resources=[components], conditions={"StringEquals": owner}))
+        # It names the endpoints too, the required resource of the action (Service Authorization Reference).
+        self.role.add_to_policy(iam.PolicyStatement(actions=_INVOKE, resources=[*arns, components], conditions={"StringEquals": owner}))
         self.role.add_to_policy(
             iam.PolicyStatement(effect=iam.Effect.DENY, actions=_INVOKE, resources=[components], conditions={"StringNotEquals": owner})
         )

@@ -9,7 +9,7 @@ from aws_cdk import aws_kms as kms
 from aws_cdk import aws_s3 as s3
 
 from mme_constructs import ConfigurationError, ModelArtifactStore
-from mme_constructs.errors import PrefixError
+from mme_constructs.errors import BucketError, PrefixError, TenantError
 
 
 def _bucket(synthesized):
@@ -158,3 +158,83 @@ def test_our_errors_are_value_errors_of_one_tree():
     assert issubclass(PrefixError, ConfigurationError)
     assert issubclass(ConfigurationError, ValueError)
     assert PrefixError.code == "prefix"
+
+
+class TestGivenBucket:
+    def test_is_used_and_nothing_of_it_is_changed(self, synthesize_stack):
+        def build(stack):
+            bucket = s3.Bucket.from_bucket_name(stack, "Existing", "existing")
+            store = ModelArtifactStore(stack, "Store", bucket=bucket, models_prefix="ml/models/")
+            store.grant_put_models(iam.Role(stack, "Role", assumed_by=iam.ServicePrincipal("lambda.amazonaws.com")))
+            cdk.CfnOutput(stack, "Url", value=store.model_data_url)
+
+        synthesized = synthesize_stack(build)
+        assert not synthesized.resources("AWS::S3::Bucket")
+        assert not synthesized.resources("AWS::S3::BucketPolicy")
+        (statement,) = _statements(synthesized)
+        assert json.dumps(statement["Resource"]).endswith('":s3:::existing/ml/models/*"]]}')
+        assert synthesized.templates["Test"]["Outputs"]["Url"]["Value"] == "s3://existing/ml/models/"
+
+    def test_one_of_this_app_keeps_its_own_definition(self, synthesize_stack):
+        def build(stack, given):
+            bucket = s3.Bucket(stack, "Existing", versioned=True)
+            if given:
+                ModelArtifactStore(stack, "Store", bucket=bucket)
+
+        alone, given = (synthesize_stack(lambda stack, given=given: build(stack, given)) for given in (False, True))
+        assert given.templates["Test"]["Resources"] == alone.templates["Test"]["Resources"]
+
+    def test_brings_its_key(self, synthesize_stack):
+        def build(stack):
+            key = kms.Key(stack, "Key")
+            bucket = s3.Bucket.from_bucket_attributes(stack, "Existing", bucket_name="existing", encryption_key=key)
+            store = ModelArtifactStore(stack, "Store", bucket=bucket)
+            store.grant_read_models(iam.Role(stack, "Role", assumed_by=iam.ServicePrincipal("sagemaker.amazonaws.com")))
+
+        assert "kms:Decrypt" in [statement["Action"] for statement in _statements(synthesize_stack(build))]
+
+    @pytest.mark.parametrize("setting", ["access_logs_bucket", "removal_policy"])
+    def test_rejects_settings_that_it_keeps_for_itself(self, stack, setting):
+        bucket = s3.Bucket.from_bucket_name(stack, "Existing", "existing")
+        value = {"access_logs_bucket": bucket, "removal_policy": cdk.RemovalPolicy.RETAIN}[setting]
+        with pytest.raises(BucketError, match=f"keeps its settings: got '{setting}'"):
+            ModelArtifactStore(stack, "Store", bucket=bucket, **{setting: value})
+
+    def test_rejects_a_restriction_that_would_not_reach_it(self, stack):
+        bucket = s3.Bucket.from_bucket_name(stack, "Existing", "existing")
+        with pytest.raises(BucketError, match="The policy of a given bucket is not changed"):
+            ModelArtifactStore(stack, "Store", bucket=bucket).restrict_to_vpc_endpoint("vpce-1")
+
+
+def test_a_restriction_leaves_the_administration_of_the_bucket_alone(synthesize_stack):
+    def build(stack):
+        ModelArtifactStore(stack, "Store").restrict_to_vpc_endpoint("vpce-1")
+
+    statements = synthesize_stack(build).only("AWS::S3::BucketPolicy")["Properties"]["PolicyDocument"]["Statement"]
+    (statement,) = [item for item in statements if item.get("Sid") == "ObjectsOnlyThroughTheVpcEndpoint"]
+    assert statement["Effect"] == "Deny"
+    assert statement["Condition"] == {"StringNotEquals": {"aws:SourceVpce": "vpce-1"}}
+    assert not [action for action in statement["Action"] if "Policy" in action or "Configuration" in action or "*" in action]
+
+
+def test_rejects_a_restriction_that_excepts_everybody(stack):
+    with pytest.raises(BucketError, match=r"cannot except this role: got '\*'"):
+        ModelArtifactStore(stack, "Store").restrict_to_vpc_endpoint("vpce-1", allowed=["*"])
+
+
+@pytest.mark.parametrize(("tenant", "folder"), [("acme", "acme"), ("${aws:PrincipalTag/tenant}", "${aws:PrincipalTag/tenant}")])
+def test_a_tenants_grant_reaches_its_own_uploads(synthesize_stack, tenant, folder):
+    def build(stack):
+        role = iam.Role(stack, "Role", assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"))
+        ModelArtifactStore(stack, "Store").grant_put_incoming(role, tenant=tenant)
+
+    (statement,) = _statements(synthesize_stack(build))
+    assert statement["Action"] == "s3:PutObject"
+    assert json.dumps(statement["Resource"]).endswith(f'"/incoming/{folder}/*"]]}}')
+
+
+@pytest.mark.parametrize("tenant", ["", "*", "acme*", "Acme", "acme/", "acme/x", "../acme"])
+def test_rejects_uploads_of_a_tenant_outside_the_grammar(stack, tenant):
+    role = iam.Role(stack, "Role", assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"))
+    with pytest.raises(TenantError, match="The tenant cannot be granted"):
+        ModelArtifactStore(stack, "Store").grant_put_incoming(role, tenant=tenant)

@@ -1,84 +1,238 @@
-"""Every IAM statement of the reference stacks: no wildcard without a reason."""
+"""Every IAM statement of the reference app, of the examples and of an app with every option: linted, and no wildcard without a reason."""
 
 from __future__ import annotations
 
 import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
 
+import aws_cdk as cdk
 import pytest
+from aws_cdk import aws_iam as iam
 
+from mme_constructs import (
+    ModelAdmission,
+    ModelArtifactStore,
+    ModelPool,
+    MultiModelContainer,
+    MultiModelEndpoint,
+    PlatformAdmin,
+    PrivateAccess,
+    TenantAccess,
+    TenantApi,
+    TenantRegistry,
+)
+from mme_local.toolchain import node
+from tests.constructs.policy_documents import PolicyDocument, documents, lint
+
+EXAMPLES = sorted(path.parent for path in (Path(__file__).parents[2] / "examples").glob("*/app.py"))
+
+WILDCARD_ACTIONS = {
+    "kms:*": "a key's own policy: administrators of the account, as CDK writes it for every key",
+    "logs:*": "a VPC endpoint's policy, which grants nothing: this account's principals only, within their own policies",
+    "sagemaker:*": "a VPC endpoint's policy, which grants nothing: this account's principals only, within their own policies",
+}
+"""Actions with a wildcard that may be allowed -> why."""
+
+_PULLED = "a VPC endpoint's policy, which grants nothing: SageMaker's images lie in accounts of AWS that differ by region"
+_ATTACHED = "Lambda checks it on every resource before it attaches a function; its interfaces have no name before"
+_DESCRIBED = "describing has no resource (Service Authorization Reference: Amazon EC2)"
 WILDCARD_RESOURCES = {
-    "ecr:GetAuthorizationToken": "has no resource (Service Authorization Reference: Amazon ECR)",
     "cloudwatch:PutMetricData": "has no resource; limited to SageMaker's namespaces by a condition",
+    "ec2:AssignPrivateIpAddresses": _ATTACHED,
+    "ec2:CreateNetworkInterface": _ATTACHED,
+    "ec2:DeleteNetworkInterface": _ATTACHED,
+    "ec2:DescribeDhcpOptions": _DESCRIBED,
+    "ec2:DescribeNetworkInterfaces": _DESCRIBED,
+    "ec2:DescribeSecurityGroups": _DESCRIBED,
+    "ec2:DescribeSubnets": _DESCRIBED,
+    "ec2:DescribeVpcs": _DESCRIBED,
+    "ec2:UnassignPrivateIpAddresses": _ATTACHED,
+    "ecr:BatchCheckLayerAvailability": _PULLED,
+    "ecr:BatchGetImage": _PULLED,
+    "ecr:GetAuthorizationToken": "has no resource (Service Authorization Reference: Amazon ECR)",
+    "ecr:GetDownloadUrlForLayer": _PULLED,
+    "kms:*": "in a key's own policy the key itself",
+    "logs:*": WILDCARD_ACTIONS["logs:*"],
+    "sagemaker:*": WILDCARD_ACTIONS["sagemaker:*"],
+    "sts:GetCallerIdentity": "has no resource (Service Authorization Reference: AWS STS)",
 }
-"""Actions that may stand on the resource ``*`` -> why."""
+"""Actions that may be allowed on the resource ``*`` -> why."""
 
-WILDCARD_TAILS = {
-    "/models/*": "artifacts of every tenant and version",
-    "/incoming/*": "uploads of every tenant and version",
-    ":log-stream:*": "streams of one endpoint's log group",
-    "/v1/*/*": "the platform administrator, every method and path of the one API",
-    "/tenants/${aws:PrincipalTag/tenant}/*": "one tenant's paths; the literal part ends in a slash",
+WILDCARD_PATTERNS = {
+    r"arn:aws:s3:::[^/*]+/([a-z]+/)?models/\*": "artifacts of every tenant and version",
+    r"arn:aws:s3:::[^/*]+/incoming/\*": "uploads of every tenant and version",
+    r"arn:aws:s3:::[^/*]+/incoming/\$\{aws:PrincipalTag/tenant\}/\*": "one tenant's uploads; the literal part ends in a slash",
+    r"arn:aws:s3:::accesslogs[^/*]+/artifacts/\*": "S3 names the access logs that it writes",
+    r"arn:aws:s3:::prod-eu-central-1-starport-layer-bucket/\*": "image layers, which ECR names and serves from this bucket",
+    r"arn:aws:s3:::[^/*]+/\*": "a VPC endpoint's policy, which grants nothing: every object of the one bucket",
+    r"arn:aws:dynamodb:[^*]+:table/[^/*]+/index/\*": "every index of the one table",
+    r"arn:aws:logs:[^*]+:log-group:[^:*]+(:log-stream)?:\*": "streams of one log group",
+    r"arn:aws:ec2:[^*]+:network-interface/\*": "interfaces have no name before; subnets, groups and a condition on the VPC bind them",
+    r"arn:aws:execute-api:[^*]+/v1/\*/\*": "the platform administrator, every method and path of the one API",
+    r"arn:aws:execute-api:[^*]+/v1/(GET|POST)/tenants/\$\{aws:PrincipalTag/tenant\}/\*": (
+        "one tenant's paths; the literal part ends in a slash"
+    ),
+    r"arn:aws:execute-api:eu-central-1:111122223333:\*": (
+        "a VPC endpoint's policy, which grants nothing: naming the private API would be a circle, as it names the endpoint"
+    ),
+    r"arn:aws:sagemaker:[^*]+:inference-component/\*": "the component's resource tag decides, by a condition",
+    r"arn:aws:iam::111122223333:role/\*": "a VPC endpoint's policy, which grants nothing: roles of this account",
+    r"arn:aws:events:[^*]+:event-bus/\*": "a VPC endpoint's policy, which grants nothing: buses of this account",
 }
-"""Literal ends of resources that may hold a wildcard -> why."""
+"""Whole resources that may hold a wildcard -> why; the first that matches counts."""
 
 
 def _flat(value):
     return value if isinstance(value, list) else [value]
 
 
-def _end(resource):
-    text = resource if isinstance(resource, str) else json.dumps(resource)
-    if isinstance(resource, dict) and "Fn::Join" in resource:
-        text = resource["Fn::Join"][1][-1]
-    return text if isinstance(text, str) else json.dumps(text)
+def _everything(app):
+    """Whatever the constructs can be asked to allow."""
+    stack = cdk.Stack(app, "Everything", env=cdk.Environment(account="111122223333", region="eu-central-1"))
+    store, registry = ModelArtifactStore(stack, "Store"), TenantRegistry(stack, "Registry")
+    private = PrivateAccess(stack, "Private", store=store, registry=registry)
+    shared = MultiModelEndpoint(stack, "Shared", store=store, container=MultiModelContainer.from_framework("xgboost", version="1.7-1"))
+    dedicated = MultiModelEndpoint.from_endpoint_attributes(stack, "Dedicated", endpoint_name="dedicated")
+    private.allow_invoke(shared)
+    private.allow_invoke(dedicated, components=True)
+    pools = [ModelPool(framework="xgboost", endpoint=shared)]
+    placed = private.function_settings()
+    api = TenantApi(
+        stack, "Api", store=store, registry=registry, pools=pools, private_endpoint=private.execute_api, invocation_settings=placed
+    )
+    ModelAdmission(stack, "Admission", store=store, registry=registry, pools=pools, settings=placed)
+    store.restrict_to_vpc_endpoint(private.s3, allowed=[api.onboarding.role, shared.execution_role])
+    admin = PlatformAdmin(stack, "Admin", api=api)
+    access = TenantAccess(stack, "Access", api=api, trusted=[admin.role], store=store, endpoints=[shared], dedicated_endpoints=[dedicated])
+    admin.allow_tenant_sessions(access)
+    shared.grant_invoke_tenant(iam.Role(stack, "OneTenant", assumed_by=iam.ServicePrincipal("ecs-tasks.amazonaws.com")), "acme")
+
+
+def _example(folder, outdir):
+    """The templates of an example, synthesized as a program of its own."""
+    context = json.loads((folder / "cdk.json").read_text("utf-8")).get("context", {})
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("CDK_")}
+    environment |= {"CDK_OUTDIR": str(outdir), "CDK_CONTEXT_JSON": json.dumps(context), "JSII_NODE": str(node())}
+    environment |= {"CDK_DEFAULT_ACCOUNT": "111122223333", "CDK_DEFAULT_REGION": "eu-central-1"}
+    done = subprocess.run([sys.executable, "app.py"], cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return {path.name.partition(".")[0]: json.loads(path.read_text("utf-8")) for path in outdir.glob("*.template.json")}
 
 
 @pytest.fixture(scope="module")
-def statements(reference):
-    found = [
-        (name, statement)
-        for resource_type in ("AWS::IAM::Policy", "AWS::IAM::ManagedPolicy")
-        for name, resource in reference.resources(resource_type).items()
-        for statement in resource["Properties"]["PolicyDocument"]["Statement"]
+def policies(reference, synthesize, tmp_path_factory):
+    """The policies of all apps."""
+    apps = [reference.templates, synthesize(_everything).templates]
+    apps += [_example(folder, tmp_path_factory.mktemp(folder.name)) for folder in EXAMPLES]
+    found = [policy for templates in apps for policy in documents(templates)]
+    assert len(found) > 50
+    assert len(EXAMPLES) == 5
+    return found
+
+
+@pytest.fixture(scope="module")
+def allowing(policies):
+    """Name of the policy, whether it is one of identities, statement; those that allow, without trust policies."""
+    return [
+        (policy.name, statement)
+        for policy in policies
+        if not policy.is_trust
+        for statement in policy.statements
+        if statement["Effect"] == "Allow"
     ]
-    assert len(found) > 10
-    return [(name, statement) for name, statement in found if statement["Effect"] == "Allow"]
 
 
-def test_no_action_holds_a_wildcard(statements):
-    assert [(name, action) for name, statement in statements for action in _flat(statement["Action"]) if "*" in action] == []
+def test_the_linter_finds_nothing_but_resources_that_have_a_reason_to_be_a_star(policies):
+    """The agreed level: no finding at all, but ``RESOURCE_STAR`` (the lowest severity), whose reasons stand above."""
+    assert [finding for finding in lint(policies) if finding[1:3] != ("LOW", "RESOURCE_STAR")] == []
 
 
-def test_no_statement_says_what_it_does_not_allow(statements):
-    assert not [name for name, statement in statements if {"NotAction", "NotResource"} & set(statement)]
+@pytest.mark.parametrize(
+    ("statement", "issue"),
+    [
+        ({"Action": "sagemaker:InvokeEndpiont", "Resource": "*"}, "UNKNOWN_ACTION"),
+        ({"Action": "s3:GetObject", "Resource": "arn:aws:s3:::bucket"}, "RESOURCE_MISMATCH"),
+        (
+            {"Action": "s3:GetObject", "Resource": "arn:aws:s3:::b/*", "Condition": {"StringLike": {"s3:prefix": ["x"]}}},
+            "UNKNOWN_CONDITION_FOR_ACTION",
+        ),
+        (
+            {"Action": "s3:GetObject", "Resource": "arn:aws:s3:::b/*", "Condition": {"StringAlike": {"aws:userid": ["x"]}}},
+            "UNKNOWN_OPERATOR",
+        ),
+    ],
+)
+def test_the_linter_does_find_what_is_wrong(statement, issue):
+    wrong = PolicyDocument("Wrong", "AWS::IAM::Policy", "PolicyDocument", ({"Effect": "Allow", **statement},))
+    assert issue in {found for _, _, found, _ in lint([wrong])}
 
 
-def test_only_actions_without_resources_stand_on_every_resource(statements):
-    actions = {action for _, statement in statements if "*" in _flat(statement["Resource"]) for action in _flat(statement["Action"])}
-    assert actions == set(WILDCARD_RESOURCES)
+def test_only_actions_with_a_reason_hold_a_wildcard(allowing):
+    used = {action for _, statement in allowing for action in _flat(statement["Action"]) if "*" in action}
+    assert used == set(WILDCARD_ACTIONS)
 
 
-def test_metrics_may_be_written_to_sagemakers_namespaces_only(statements):
-    (statement,) = [item for _, item in statements if "cloudwatch:PutMetricData" in _flat(item["Action"])]
-    assert set(statement["Condition"]["StringEquals"]["cloudwatch:namespace"]) == {"/aws/sagemaker/Endpoints", "AWS/SageMaker"}
+def test_no_statement_says_what_it_does_not_allow(policies):
+    assert not [policy.name for policy in policies for statement in policy.statements if {"NotAction", "NotResource"} & set(statement)]
 
 
-def test_every_other_wildcard_ends_a_known_prefix(statements):
+def test_only_actions_with_a_reason_stand_on_every_resource(allowing):
+    used = {action for _, statement in allowing if "*" in _flat(statement["Resource"]) for action in _flat(statement["Action"])}
+    assert used == set(WILDCARD_RESOURCES)
+
+
+def test_actions_that_have_resources_stand_on_every_resource_in_endpoint_policies_only(policies):
+    for policy in policies:
+        if policy.of_identity:
+            for statement in policy.statements:
+                if "*" in _flat(statement["Resource"]):
+                    assert not {"ecr:BatchGetImage", "logs:*", "sagemaker:*"} & set(_flat(statement["Action"])), policy.name
+
+
+def test_metrics_may_be_written_to_sagemakers_namespaces_only(allowing):
+    writing = [statement for _, statement in allowing if "cloudwatch:PutMetricData" in _flat(statement["Action"])]
+    assert writing
+    for statement in writing:
+        assert set(statement["Condition"]["StringEquals"]["cloudwatch:namespace"]) == {"/aws/sagemaker/Endpoints", "AWS/SageMaker"}
+
+
+def test_every_other_wildcard_ends_a_resource_with_a_reason(allowing):
     used = set()
-    for name, statement in statements:
+    for name, statement in allowing:
         for resource in _flat(statement["Resource"]):
-            end = _end(resource)
-            if resource == "*" or "*" not in json.dumps(resource):
-                continue
-            (tail,) = [tail for tail in WILDCARD_TAILS if end.endswith(tail)] or pytest.fail(f"{name}: no reason for {resource}")
-            used.add(tail)
-    assert used == set(WILDCARD_TAILS)
+            if resource != "*" and "*" in resource:
+                matching = [pattern for pattern in WILDCARD_PATTERNS if re.fullmatch(pattern, resource)]
+                assert matching, f"{name}: no reason for {resource}"
+                used.add(matching[0])
+    assert used == set(WILDCARD_PATTERNS)
 
 
-def test_no_role_is_assumable_by_everybody(reference):
-    for name, role in reference.resources("AWS::IAM::Role").items():
-        for statement in role["Properties"]["AssumeRolePolicyDocument"]["Statement"]:
-            assert statement["Principal"] not in ("*", {"AWS": "*"}), name
+def test_what_holds_every_object_of_a_bucket_is_an_endpoints_policy(policies):
+    """The loosest of the patterns above is for VPC endpoints: no identity gets a whole bucket."""
+    for policy in policies:
+        for statement in policy.statements:
+            if policy.of_identity and statement["Effect"] == "Allow":
+                for resource in _flat(statement["Resource"]):
+                    assert not re.fullmatch(r"arn:aws:s3:::[^/]+/\*", resource), policy.name
+
+
+def test_no_role_is_assumable_by_everybody(policies):
+    trusts = [policy for policy in policies if policy.is_trust]
+    assert trusts
+    for policy in trusts:
+        for statement in policy.statements:
+            assert statement["Principal"] not in ("*", {"AWS": "*"}), policy.name
+
+
+def test_everybody_is_named_only_to_refuse_or_to_bound(policies):
+    for policy in policies:
+        for statement in policy.statements:
+            if statement.get("Principal") in ("*", {"AWS": "*"}) and policy.resource_type != "AWS::EC2::VPCEndpoint":
+                assert statement["Effect"] == "Deny", policy.name
 
 
 def test_functions_write_no_log_group_but_their_own(reference):

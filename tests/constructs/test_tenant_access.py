@@ -149,3 +149,7 @@ def test_rejects_a_role_for_nobody_or_anybody(stack):
         TenantAccess(stack, "Nobody", api=api, trusted=[])
     with pytest.raises(TrustError, match="Anybody could open a tenant's session: got 'AnyPrincipal'"):
         TenantAccess(stack, "Anybody", api=api, trusted=[iam.AnyPrincipal()])
+    wrapped = iam.AnyPrincipal().with_conditions({"StringEquals": {"aws:PrincipalOrgID": "o-1"}})
+    for name, principal in {"Star": iam.StarPrincipal(), "Arn": iam.ArnPrincipal("*"), "Wrapped": wrapped}.items():
+        with pytest.raises(TrustError, match="Anybody could open a tenant's session"):
+            TenantAccess(stack, name, api=api, trusted=[principal])
