@@ -9,6 +9,8 @@ from mme_facts.lazy import attach
 
 if TYPE_CHECKING:
     from mme_constructs.artifact_store import ModelArtifactStore as ModelArtifactStore
+    from mme_constructs.component_settings import ComponentScaling as ComponentScaling
+    from mme_constructs.component_settings import ComputeRequirements as ComputeRequirements
     from mme_constructs.container import ImageLocation as ImageLocation
     from mme_constructs.container import MultiModelContainer as MultiModelContainer
     from mme_constructs.data_capture import DataCapture as DataCapture
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
     from mme_constructs.deployment import RollingDeployment as RollingDeployment
     from mme_constructs.endpoint_interface import IMultiModelEndpoint as IMultiModelEndpoint
     from mme_constructs.errors import ConfigurationError as ConfigurationError
+    from mme_constructs.inference_component import InferenceComponent as InferenceComponent
+    from mme_constructs.inference_component_endpoint import InferenceComponentEndpoint as InferenceComponentEndpoint
     from mme_constructs.lambda_code import LambdaCode as LambdaCode
     from mme_constructs.model_admission import ModelAdmission as ModelAdmission
     from mme_constructs.monitoring import AlarmSettings as AlarmSettings
@@ -26,6 +30,7 @@ if TYPE_CHECKING:
     from mme_constructs.multi_model_endpoint import MultiModelEndpoint as MultiModelEndpoint
     from mme_constructs.multi_tenant_inference import MultiTenantInference as MultiTenantInference
     from mme_constructs.multi_tenant_inference import PlatformFunctions as PlatformFunctions
+    from mme_constructs.multi_tenant_inference import PlatformMonitoring as PlatformMonitoring
     from mme_constructs.multi_tenant_inference import PoolSettings as PoolSettings
     from mme_constructs.network import EndpointNetwork as EndpointNetwork
     from mme_constructs.pipeline import InferencePipeline as InferencePipeline
@@ -56,6 +61,8 @@ __getattr__, __dir__ = attach(
         "CacheScaling": "scaling",
         "CanaryDeployment": "deployment",
         "CapacitySize": "deployment",
+        "ComponentScaling": "component_settings",
+        "ComputeRequirements": "component_settings",
         "ConfigurationError": "errors",
         "CpuScaling": "scaling",
         "DataCapture": "data_capture",
@@ -63,6 +70,8 @@ __getattr__, __dir__ = attach(
         "FunctionSettings": "tenant_function",
         "IMultiModelEndpoint": "endpoint_interface",
         "ImageLocation": "container",
+        "InferenceComponent": "inference_component",
+        "InferenceComponentEndpoint": "inference_component_endpoint",
         "InferencePipeline": "pipeline",
         "InvocationScaling": "scaling",
         "LambdaCode": "lambda_code",
@@ -78,6 +87,7 @@ __getattr__, __dir__ = attach(
         "PipelineStep": "pipeline",
         "PlatformAdmin": "platform_admin",
         "PlatformFunctions": "multi_tenant_inference",
+        "PlatformMonitoring": "multi_tenant_inference",
         "PoolSettings": "multi_tenant_inference",
         "PrivateAccess": "private_access",
         "PrivateService": "private_services",

@@ -6,22 +6,27 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from aws_cdk import aws_iam as iam
+from aws_cdk import aws_sns as sns
 from constructs import Construct
 
 from mme_constructs.artifact_store import ModelArtifactStore
 from mme_constructs.container import MultiModelContainer
 from mme_constructs.errors import PoolError
 from mme_constructs.model_admission import ModelAdmission
-from mme_constructs.multi_model_endpoint import InvocationScaling, MultiModelEndpoint
+from mme_constructs.monitoring import MmeMonitoring
+from mme_constructs.multi_model_endpoint import MultiModelEndpoint
+from mme_constructs.network import EndpointNetwork
 from mme_constructs.platform_admin import PlatformAdmin
 from mme_constructs.pool import ModelPool
+from mme_constructs.private_access import PrivateAccess
+from mme_constructs.scaling import InvocationScaling
 from mme_constructs.tenant_access import TenantAccess
 from mme_constructs.tenant_api import TenantApi, Throttle
 from mme_constructs.tenant_function import FunctionSettings, LogSettings
 from mme_constructs.tenant_registry import TenantRegistry
 from mme_facts.limits import ARTIFACT_BYTES
 
-__all__ = ["MultiTenantInference", "PlatformFunctions", "PoolSettings"]
+__all__ = ["MultiTenantInference", "PlatformFunctions", "PlatformMonitoring", "PoolSettings"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,9 +66,34 @@ class PlatformFunctions:
     invocation: FunctionSettings = field(default_factory=FunctionSettings)
     admission: FunctionSettings = field(default_factory=lambda: FunctionSettings(memory_mb=1769, timeout_seconds=900))
 
+    def placed(self, private_access: PrivateAccess) -> PlatformFunctions:
+        """The same functions, placed in a VPC without a way to the internet."""
+        return PlatformFunctions(
+            onboarding=private_access.function_settings(self.onboarding),
+            invocation=private_access.function_settings(self.invocation),
+            admission=private_access.function_settings(self.admission),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlatformMonitoring:
+    """How the platform is watched: an `MmeMonitoring` for each pool, all notifying the same topics.
+
+    Attributes:
+        enabled: whether it is watched at all. Default: yes.
+        topic: who is woken when users are hurt. Default: a topic of its own, with a KMS key of its own; subscribe people to it.
+        ticket_topic: who is told about everything else. Default: ``topic``.
+        runbook: address of a runbook page, ``{alarm}`` standing for the alarm's id. Default: its path in this project's repository.
+    """
+
+    enabled: bool = True
+    topic: sns.ITopic | None = None
+    ticket_topic: sns.ITopic | None = None
+    runbook: str = "docs/runbook/{alarm}.md"
+
 
 class MultiTenantInference(Construct):
-    """Store, registry, pools, API, admission, the tenants' role and the platform administrator's, wired.
+    """Store, registry, pools, API, admission, the tenants' role, the platform administrator's and the alarms, wired.
 
     Args:
         scope: the parent.
@@ -72,6 +102,9 @@ class MultiTenantInference(Construct):
         registry: tenants, models, versions, routes. Default: a table of its own, which stays and is protected.
         pools: `PoolSettings` to build, or `ModelPool` of an endpoint that exists. Default: one pool of SageMaker's XGBoost container.
         functions: size and limits of the functions. Default: `PlatformFunctions` as it stands.
+        monitoring: how the pools are watched. Default: `PlatformMonitoring` as it stands.
+        private_access: a VPC without a way to the internet that functions and built pools are placed in, and that the API is private to.
+            Default: none; the API is public and every call must be signed.
         max_artifact_bytes: greatest upload, compressed bytes. Default 1 GiB.
         throttle: how fast the API may be called. Default: `Throttle` as it stands.
         admin_trusted: who may assume the platform administrator's role. Default: principals of the account whose own policies allow it.
@@ -91,6 +124,8 @@ class MultiTenantInference(Construct):
         registry: TenantRegistry | None = None,
         pools: Sequence[PoolSettings | ModelPool] | None = None,
         functions: PlatformFunctions | None = None,
+        monitoring: PlatformMonitoring | None = None,
+        private_access: PrivateAccess | None = None,
         max_artifact_bytes: int = ARTIFACT_BYTES,
         throttle: Throttle | None = None,
         admin_trusted: iam.IPrincipal | None = None,
@@ -99,13 +134,18 @@ class MultiTenantInference(Construct):
     ) -> None:
         super().__init__(scope, id)
         functions = PlatformFunctions() if functions is None else functions
+        if private_access is not None:
+            functions = functions.placed(private_access)
         log_settings = LogSettings() if log_settings is None else log_settings
         self.store = ModelArtifactStore(self, "Artifacts") if store is None else store
         """The artifacts."""
         self.registry = TenantRegistry(self, "Registry") if registry is None else registry
         """Tenants, models, versions, routes."""
-        self.pools = self._build_pools(pools)
+        self.pools = self._build_pools(pools, private_access)
         """The pools, each with its endpoint."""
+        if private_access is not None:
+            for pool in self.pools:
+                private_access.allow_invoke(pool.endpoint)
         self.api = TenantApi(
             self,
             "Api",
@@ -119,6 +159,7 @@ class MultiTenantInference(Construct):
             log_settings=log_settings,
             account_logging=account_logging,
             account_logging_removal_policy=log_settings.removal_policy,
+            private_endpoint=None if private_access is None else private_access.execute_api,
         )
         """The tenants' API."""
         self.admission = ModelAdmission(
@@ -136,13 +177,40 @@ class MultiTenantInference(Construct):
         self.tenant_access = TenantAccess(self, "TenantAccess", api=self.api, trusted=[self.admin.role])
         """The role of tenants' sessions, opened by the administrator."""
         self.admin.allow_tenant_sessions(self.tenant_access)
+        self.monitoring = self._build_monitoring(PlatformMonitoring() if monitoring is None else monitoring)
+        """What watches the pools, in their order; empty if nothing does."""
 
-    def _build_pools(self, pools: Sequence[PoolSettings | ModelPool] | None) -> tuple[ModelPool, ...]:
+    def _build_pools(self, pools: Sequence[PoolSettings | ModelPool] | None, private_access: PrivateAccess | None) -> tuple[ModelPool, ...]:
         if pools is None:
             pools = [PoolSettings(container=MultiModelContainer.from_framework("xgboost", version="1.7-1"))]
-        return tuple(pool if isinstance(pool, ModelPool) else self._build_pool(pool) for pool in pools)
+        network = None
+        if private_access is not None:
+            network = EndpointNetwork(
+                vpc=private_access.vpc, subnets=private_access.subnet_selection, security_groups=[private_access.clients]
+            )
+        return tuple(pool if isinstance(pool, ModelPool) else self._build_pool(pool, network) for pool in pools)
 
-    def _build_pool(self, settings: PoolSettings) -> ModelPool:
+    def _build_monitoring(self, settings: PlatformMonitoring) -> tuple[MmeMonitoring, ...]:
+        watched: list[MmeMonitoring] = []
+        for pool in self.pools if settings.enabled else ():
+            first = watched[0] if watched else None
+            watched.append(
+                MmeMonitoring(
+                    self,
+                    f"Monitoring-{pool.name}",
+                    endpoint=pool.endpoint,
+                    invocation_path=True,
+                    topic=settings.topic if first is None else first.topic,
+                    ticket_topic=settings.ticket_topic if first is None else first.ticket_topic,
+                    runbook=settings.runbook,
+                )
+            )
+        for first in watched[:1]:
+            first.add_admission(self.admission)
+            first.add_tenants(self.api.invocation.log_group)
+        return tuple(watched)
+
+    def _build_pool(self, settings: PoolSettings, network: EndpointNetwork | None) -> ModelPool:
         framework = settings.framework or settings.container.framework
         if not framework:
             raise PoolError(
@@ -161,5 +229,6 @@ class MultiTenantInference(Construct):
             min_instances=settings.min_instances,
             max_instances=settings.max_instances,
             scaling=settings.scaling,
+            network=network,
         )
         return ModelPool(framework=framework, endpoint=endpoint, name=name)

@@ -1,0 +1,106 @@
+"""The platform in one construct: good defaults, each part replaceable."""
+
+from __future__ import annotations
+
+import aws_cdk as cdk
+import pytest
+from aws_cdk import aws_sns as sns
+from aws_cdk.assertions import Match, Template
+
+from mme_constructs import (
+    ModelArtifactStore,
+    ModelPool,
+    MultiModelContainer,
+    MultiModelEndpoint,
+    MultiTenantInference,
+    PlatformMonitoring,
+    PoolSettings,
+    PrivateAccess,
+    TenantRegistry,
+)
+from mme_constructs.errors import PoolError
+
+ENV = cdk.Environment(account="123456789012", region="eu-central-1")
+
+
+@pytest.fixture
+def stack(flags):
+    return cdk.Stack(cdk.App(context=flags), "Stack", env=ENV)
+
+
+def test_without_arguments_it_is_a_whole_platform(stack):
+    platform = MultiTenantInference(stack, "Platform")
+    template = Template.from_stack(stack)
+    template.resource_count_is("AWS::S3::Bucket", 1)
+    template.resource_count_is("AWS::DynamoDB::Table", 1)
+    template.resource_count_is("AWS::Lambda::Function", 3)
+    template.resource_count_is("AWS::ApiGateway::RestApi", 1)
+    template.resource_count_is("AWS::CloudWatch::CompositeAlarm", 1)
+    template.resource_count_is("AWS::CloudWatch::Dashboard", 1)
+    assert [pool.framework for pool in platform.pools] == ["xgboost"]
+
+
+def test_given_parts_are_used_and_not_made_again(stack):
+    store, registry = ModelArtifactStore(stack, "Store"), TenantRegistry(stack, "Registry")
+    container = MultiModelContainer.from_framework("xgboost", version="1.7-1")
+    endpoint = MultiModelEndpoint(stack, "Endpoint", store=store, container=container)
+    pool = ModelPool(framework="xgboost", endpoint=endpoint)
+    topic = sns.Topic(stack, "Topic")
+    platform = MultiTenantInference(
+        stack, "Platform", store=store, registry=registry, pools=[pool], monitoring=PlatformMonitoring(topic=topic)
+    )
+    template = Template.from_stack(stack)
+    for resource_type in ("AWS::S3::Bucket", "AWS::DynamoDB::Table", "AWS::SageMaker::Endpoint", "AWS::SNS::Topic"):
+        template.resource_count_is(resource_type, 1)
+    assert platform.pools == (pool,)
+
+
+def test_every_pool_has_an_endpoint_and_alarms_that_notify_one_topic(stack):
+    pools = [
+        PoolSettings(container=MultiModelContainer.from_framework("xgboost", version="1.7-1")),
+        PoolSettings(
+            container=MultiModelContainer.from_framework("sklearn", version="1.2-1"), instance_type="ml.c5.xlarge", min_instances=3
+        ),
+    ]
+    platform = MultiTenantInference(stack, "Platform", pools=pools)
+    template = Template.from_stack(stack)
+    template.resource_count_is("AWS::SageMaker::Endpoint", 2)
+    template.resource_count_is("AWS::CloudWatch::CompositeAlarm", 2)
+    template.resource_count_is("AWS::SNS::Topic", 1)
+    template.has_resource_properties(
+        "AWS::SageMaker::EndpointConfig",
+        {"ProductionVariants": [Match.object_like({"InstanceType": "ml.c5.xlarge", "InitialInstanceCount": 3})]},
+    )
+    assert len(platform.monitoring) == 2
+
+
+def test_without_monitoring_there_is_no_alarm(stack):
+    platform = MultiTenantInference(stack, "Platform", monitoring=PlatformMonitoring(enabled=False))
+    template = Template.from_stack(stack)
+    for resource_type in ("AWS::CloudWatch::Alarm", "AWS::SNS::Topic", "AWS::KMS::Key"):
+        template.resource_count_is(resource_type, 0)
+    assert platform.monitoring == ()
+
+
+def test_with_private_access_functions_pools_and_api_are_in_the_vpc(stack):
+    store, registry = ModelArtifactStore(stack, "Store"), TenantRegistry(stack, "Registry")
+    access = PrivateAccess(stack, "Access", store=store, registry=registry)
+    MultiTenantInference(stack, "Platform", store=store, registry=registry, private_access=access)
+    template = Template.from_stack(stack)
+    template.all_resources_properties("AWS::Lambda::Function", {"VpcConfig": Match.any_value()})
+    template.all_resources_properties("AWS::SageMaker::Model", {"VpcConfig": Match.any_value()})
+    template.has_resource_properties("AWS::ApiGateway::RestApi", {"EndpointConfiguration": Match.object_like({"Types": ["PRIVATE"]})})
+
+
+def test_a_container_that_does_not_tell_its_framework_needs_one_named(stack):
+    container = MultiModelContainer.from_image_uri("123456789012.dkr.ecr.eu-central-1.amazonaws.com/own:1")
+    with pytest.raises(PoolError, match="does not tell its framework"):
+        MultiTenantInference(stack, "Platform", pools=[PoolSettings(container=container)])
+    platform = MultiTenantInference(stack, "Named", pools=[PoolSettings(container=container, framework="own")])
+    assert platform.pools[0].name == "own"
+
+
+def test_two_pools_of_one_framework_are_refused(stack):
+    pool = PoolSettings(container=MultiModelContainer.from_framework("xgboost", version="1.7-1"))
+    with pytest.raises(PoolError, match="share a"):
+        MultiTenantInference(stack, "Platform", pools=[pool, PoolSettings(container=pool.container, name="other")])
