@@ -8,10 +8,11 @@ from collections.abc import Mapping
 import aws_cdk as cdk
 from constructs import Construct
 
-from mme_constructs.errors import EndpointNameError, EndpointSettingsError
+from mme_constructs.errors import AutoScalingError, EndpointNameError, EndpointSettingsError, InstanceCountError
+from mme_facts import instances
 from mme_facts.limits import MODEL_NAME_CHARACTERS
 
-__all__ = ["check_accelerator", "check_tags", "endpoint_name_of"]
+__all__ = ["check_accelerator", "check_managed_instances", "check_tags", "endpoint_name_of"]
 
 _NAME = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
 
@@ -58,3 +59,26 @@ def check_tags(tags: Mapping[str, str]) -> None:
                 allowed="keys of 1 to 128 characters that do not start with 'aws:', values of up to 256",
                 fix="Rename it",
             )
+
+
+def check_managed_instances(instance_type: str, smallest: int, greatest: int) -> None:
+    """Refuse bounds that managed instance scaling cannot have (API reference: ProductionVariantManagedInstanceScaling).
+
+    Raises:
+        InstanceCountError: they do not fit.
+        AutoScalingError: the type is burstable.
+    """
+    if smallest < 0 or greatest < max(smallest, 1):
+        raise InstanceCountError(
+            "The bounds of the instances do not fit",
+            value=f"{smallest} to {greatest}",
+            allowed="min_instances from 0 and max_instances from 1, not below it",
+            fix="Swap or raise them",
+        )
+    if greatest > smallest and not cdk.Token.is_unresolved(instance_type) and instances.is_burstable(instance_type):
+        raise AutoScalingError(
+            "Burstable types cannot be auto scaled",
+            value=instance_type,
+            allowed="other types, or max_instances equal to min_instances",
+            fix="Choose another type",
+        )
