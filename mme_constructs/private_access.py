@@ -17,6 +17,7 @@ from mme_constructs.acknowledge import acknowledge
 from mme_constructs.errors import EndpointPolicyError, NetworkError
 from mme_constructs.private_services import FIPS_SERVICES, INTERFACE_SERVICES, PrivateService, check_fips_region, check_names
 from mme_constructs.tenant_function import FunctionSettings
+from mme_facts.grammar import TENANT_TAG
 
 if TYPE_CHECKING:
     from mme_constructs.artifact_store import ModelArtifactStore
@@ -125,7 +126,9 @@ class PrivateAccess(Construct):
         if not {PrivateService.S3, PrivateService.DYNAMODB} <= there:
             _check_route_tables(chosen)
         super().__init__(scope, id)
-        self._fips, self._runtime_is_ours = fips, PrivateService.SAGEMAKER_RUNTIME not in there
+        self.takes_policy = not fips and PrivateService.SAGEMAKER_RUNTIME not in there
+        """Whether `allow_invoke` can be called, and must be at least once: not with FIPS, nor with an endpoint that was there."""
+        self._fips = fips
         self._invocations = 0
         self.vpc = self._build_vpc(names, "10.0.0.0/16" if cidr is None else cidr) if vpc is None else vpc
         """The VPC."""
@@ -220,7 +223,7 @@ class PrivateAccess(Construct):
                 allowed="allow_invoke without fips, or fips without allow_invoke",
                 fix="Leave allow_invoke out, the callers' own policies confine them; or leave fips out",
             )
-        if not self._runtime_is_ours:
+        if not self.takes_policy:
             raise EndpointPolicyError(
                 "The VPC endpoint of SageMaker's runtime was there before and keeps its policy",
                 value=str(PrivateService.SAGEMAKER_RUNTIME),
@@ -232,7 +235,7 @@ class PrivateAccess(Construct):
         runtime.add_to_policy(_anyone(["sagemaker:InvokeEndpoint"], [endpoint.endpoint_arn]))
         if components:
             every = cdk.Stack.of(self).format_arn(service="sagemaker", resource="inference-component", resource_name="*")
-            tagged = {"StringLike": {"aws:ResourceTag/tenant": "?*"}}
+            tagged = {"StringLike": {f"aws:ResourceTag/{TENANT_TAG}": "?*"}}
             streams = "sagemaker:InvokeEndpointWithResponseStream"
             runtime.add_to_policy(_anyone([streams], [endpoint.endpoint_arn]))
             # A statement on components names their endpoint too, the required resource of these actions (Service Authorization Reference).
@@ -254,7 +257,7 @@ class PrivateAccess(Construct):
         )
 
     def _unmet(self) -> list[str]:
-        if self._fips or not self._runtime_is_ours or self._invocations:
+        if self._invocations or not self.takes_policy:
             return []
         error = EndpointPolicyError(
             "Nothing may be invoked through the VPC endpoint of SageMaker's runtime",
