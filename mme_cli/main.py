@@ -136,6 +136,35 @@ def status(as_json: Json = False) -> None:
         _print_status(document)
 
 
+@app.command(epilog="Examples:  mme doctor mme-xgboost  |  mme doctor mme-xgboost --hours 25 --region eu-central-1 --json")
+def doctor(
+    endpoint: Annotated[str, typer.Argument(help="Name of a multi-model endpoint, of this library or any other.")],
+    variant: Annotated[str | None, typer.Option(help="Production variant; left out, the first.")] = None,
+    hours: Annotated[int, typer.Option(min=1, max=360, help="How far to look back; some rules look at a whole day.")] = 3,
+    instance_type: Annotated[str | None, typer.Option(help="Instance type, if the endpoint's configuration may not be read.")] = None,
+    region: Annotated[str | None, typer.Option(help="AWS region; left out, the environment's.")] = None,
+    profile: Annotated[str | None, typer.Option(help="AWS profile; asks AWS.")] = None,
+    endpoint_url: Annotated[
+        str | None, typer.Option(help="Address to ask instead of AWS; left out, the local cloud that runs here.")
+    ] = None,
+    aws: Annotated[bool, typer.Option("--aws", help="Ask AWS although a local cloud runs here.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Read an endpoint's metrics and say what they mean and what to do; exit status 1 if something is the matter or cannot be judged."""
+    from mme_cli.doctor import blind_text, examine, print_report, target
+
+    asked = target(endpoint_url=endpoint_url, region=region, profile=profile, aws=aws)
+    report = examine(asked, endpoint, variant=variant, instance_type=instance_type, hours=hours)
+    if as_json:
+        print_json(report.document())
+    else:
+        print_report(report, stdout)
+    if report.diagnosis.blind:
+        raise CommandError(blind_text(report))
+    if report.diagnosis.findings:
+        raise typer.Exit(1)
+
+
 @app.command(epilog='Examples:  eval "$(mme credentials --tenant acme)"  |  mme credentials --admin --json')
 def credentials(
     tenant: Annotated[str | None, typer.Option(help="A session that may call the paths of this tenant only.")] = None,

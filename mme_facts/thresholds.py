@@ -251,7 +251,7 @@ _RULES = (
         breach="above",
         threshold=1,
         unit=" %",
-        missing_reason=_NO_REQUESTS,
+        missing_reason="No data means no requests through the invocation path, and only it counts throttled ones.",
         hurts_users=True,
     ),
     Rule(
