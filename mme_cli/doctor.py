@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -115,7 +116,8 @@ def _clients(endpoint_url: str | None, region: str | None, profile: str | None, 
     )
     try:
         if state is None:
-            session = boto3.Session(profile_name=profile, region_name=region)
+            # AWS_REGION is what the other SDKs, Lambda and our own commands set; boto3 alone reads AWS_DEFAULT_REGION.
+            session = boto3.Session(profile_name=profile, region_name=region or os.environ.get("AWS_REGION"))
         else:
             keys = state.admin
             session = boto3.Session(keys.access_key_id, keys.secret_access_key, keys.session_token, region_name=region or state.region)

@@ -263,6 +263,12 @@ def test_an_address_that_is_given_is_asked(elsewhere):
     assert (chosen.local, chosen.sagemaker.meta.endpoint_url) == (True, "http://127.0.0.1:9")
 
 
+def test_the_region_may_come_from_the_environment(elsewhere, monkeypatch):
+    monkeypatch.setenv("AWS_REGION", "eu-north-1")
+    assert target(**NOBODY).where == "AWS region eu-north-1"
+    assert target(**NOBODY | {"region": "eu-west-1"}).where == "AWS region eu-west-1"
+
+
 def test_without_region_or_with_an_unknown_profile_the_fix_is_named(elsewhere):
     with pytest.raises(CommandError, match="pass --region, or set AWS_REGION"):
         target(**NOBODY)
