@@ -7,6 +7,7 @@ from typing import Protocol
 from aws_cdk import aws_cloudwatch as cloudwatch
 from aws_cdk import aws_iam as iam
 
+from mme_constructs.endpoint_identity import EndpointIdentity
 from mme_constructs.endpoint_metrics import metric_of
 from mme_constructs.errors import CacheError, MetricError, TenantError
 from mme_facts.grammar import GrammarError, tenant_pattern
@@ -63,11 +64,9 @@ class IMultiModelEndpoint(Protocol):
         """A metric of the endpoint by its official name."""
 
 
-class EndpointOperations:
+class EndpointOperations(EndpointIdentity):
     """Grants and metrics over a name, an ARN and a variant: the shared half of owned and imported endpoints."""
 
-    endpoint_name: str
-    endpoint_arn: str
     variant_name: str
     variants: tuple[str, ...]
     instance_type: str | None

@@ -5,7 +5,6 @@ from __future__ import annotations
 import aws_cdk as cdk
 import jsii
 from aws_cdk import aws_sagemaker as sagemaker
-from aws_cdk.interfaces.aws_sagemaker import EndpointReference
 from constructs import Construct
 
 from mme_constructs.endpoint_interface import EndpointOperations
@@ -14,7 +13,7 @@ __all__ = ["ImportedEndpoint"]
 
 
 @jsii.implements(sagemaker.IEndpoint)
-class ImportedEndpoint(cdk.Resource, EndpointOperations):
+class ImportedEndpoint(EndpointOperations, cdk.Resource):
     """An endpoint of the stack's account and region; `MultiModelEndpoint.from_endpoint_attributes` makes one and tells the arguments."""
 
     def __init__(
@@ -31,13 +30,8 @@ class ImportedEndpoint(cdk.Resource, EndpointOperations):
         cache_enabled: bool,
     ) -> None:
         super().__init__(scope, id)
-        self.endpoint_name = self.metric_endpoint_name = endpoint_name
+        self.identify(self, endpoint_name)
+        self.metric_endpoint_name = endpoint_name
         self.variant_name, self.variants = variant_name, variants
         self.instance_type, self.min_instances, self.max_instances = instance_type, min_instances, max_instances
         self.cache_enabled = cache_enabled
-        self.endpoint_arn = cdk.Stack.of(self).format_arn(service="sagemaker", resource="endpoint", resource_name=endpoint_name)
-
-    @property
-    def endpoint_ref(self) -> EndpointReference:
-        """The endpoint as CDK's generated interfaces refer to it."""
-        return EndpointReference(endpoint_arn=self.endpoint_arn)

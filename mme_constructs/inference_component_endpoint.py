@@ -10,10 +10,10 @@ import jsii
 from aws_cdk import aws_cloudwatch as cloudwatch
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_sagemaker as sagemaker
-from aws_cdk.interfaces.aws_sagemaker import EndpointReference
 from constructs import Construct
 
 from mme_constructs.acknowledge import acknowledge_grant
+from mme_constructs.endpoint_identity import EndpointIdentity
 from mme_constructs.endpoint_metrics import metric_of
 from mme_constructs.endpoint_settings import check_managed_instances, check_tags, endpoint_name_of
 from mme_constructs.errors import EndpointNameError, TenantError
@@ -41,7 +41,7 @@ _METRICS = {name: row for name, row in {**ENDPOINT_METRICS, **DEDICATED_ENDPOINT
 
 
 @jsii.implements(sagemaker.IEndpoint)
-class InferenceComponentEndpoint(cdk.Resource):
+class InferenceComponentEndpoint(EndpointIdentity, cdk.Resource):
     """One endpoint whose instances hold inference components, each with memory, CPUs and copies of its own.
 
     It cannot hold the models of a multi-model endpoint: a variant has either a model or components. Its one variant has no model name; the
@@ -163,15 +163,9 @@ class InferenceComponentEndpoint(cdk.Resource):
             retain_all_variant_properties=True,
         )
         """The endpoint itself."""
-        self.endpoint_name = self.endpoint.attr_endpoint_name
-        self.endpoint_arn = cdk.Stack.of(self).format_arn(service="sagemaker", resource="endpoint", resource_name=self.endpoint_name)
+        self.identify(self, self.endpoint.attr_endpoint_name)
         for key, value in (tags or {}).items():
             cdk.Tags.of(self).add(key, value)
-
-    @property
-    def endpoint_ref(self) -> EndpointReference:
-        """The endpoint as CDK's generated interfaces refer to it."""
-        return self.endpoint.endpoint_ref
 
     def add_component(
         self,

@@ -9,7 +9,6 @@ import aws_cdk as cdk
 import jsii
 from aws_cdk import aws_cloudwatch as cloudwatch
 from aws_cdk import aws_sagemaker as sagemaker
-from aws_cdk.interfaces.aws_sagemaker import EndpointReference
 from constructs import Construct
 
 from mme_constructs import deployment as deployments
@@ -38,7 +37,7 @@ __all__ = ["InvocationScaling", "MultiModelEndpoint"]
 
 
 @jsii.implements(sagemaker.IEndpoint)
-class MultiModelEndpoint(cdk.Resource, EndpointOperations):
+class MultiModelEndpoint(EndpointOperations, cdk.Resource):
     """One endpoint that serves every artifact below the store's prefix, loading each on its first request.
 
     The execution role reads the prefix, pulls the images and writes the endpoint's own logs and metrics. Models and endpoint configuration
@@ -173,8 +172,7 @@ class MultiModelEndpoint(cdk.Resource, EndpointOperations):
             retain_all_variant_properties=True,
         )
         """The endpoint itself."""
-        self.endpoint_name = self.endpoint.attr_endpoint_name
-        self.endpoint_arn = cdk.Stack.of(self).format_arn(service="sagemaker", resource="endpoint", resource_name=self.endpoint_name)
+        self.identify(self, self.endpoint.attr_endpoint_name)
         self._scalable = {variant.name: self._scalable_variant(variant) for variant in resolved}
         for variant in resolved:
             if variant.greatest > variant.smallest:
@@ -224,11 +222,6 @@ class MultiModelEndpoint(cdk.Resource, EndpointOperations):
             max_instances=max_instances,
             cache_enabled=cache_enabled,
         )
-
-    @property
-    def endpoint_ref(self) -> EndpointReference:
-        """The endpoint as CDK's generated interfaces refer to it."""
-        return self.endpoint.endpoint_ref
 
     @property
     def connections(self) -> ec2.Connections:

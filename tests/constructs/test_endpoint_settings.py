@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import aws_cdk as cdk
 import pytest
 from aws_cdk import assertions
-from aws_cdk import aws_iam as iam
+from aws_cdk import aws_apigateway as apigateway
 from aws_cdk import aws_kms as kms
 from aws_cdk import aws_s3 as s3
 from aws_cdk import aws_sagemaker as sagemaker
 
-from mme_constructs import DataCapture, ModelArtifactStore, MultiModelContainer, MultiModelEndpoint
+from mme_constructs import DataCapture, InferenceComponentEndpoint, ModelArtifactStore, MultiModelContainer, MultiModelEndpoint
 from mme_constructs.errors import CacheError, EndpointSettingsError
 
 
@@ -114,20 +113,28 @@ def test_rejects_captures_that_cannot_work(stack, props, text):
     assert text in str(caught.value)
 
 
-@pytest.mark.parametrize("owned", [True, False])
-def test_it_passes_where_cdk_takes_its_own_endpoint_interface(synthesize_stack, owned):
-    def grant(endpoint: sagemaker.IEndpoint, role: iam.Role) -> None:
-        endpoint.grant_invoke(role)
-        assert endpoint.stack is cdk.Stack.of(role)
-        assert endpoint.endpoint_ref.endpoint_arn
-
+@pytest.mark.parametrize("kind", ["owned", "imported", "dedicated"])
+def test_cdks_own_constructs_take_it_as_an_endpoint(synthesize_stack, kind):
     def build(stack):
-        role = iam.Role(stack, "Caller", assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"))
-        grant(_endpoint(stack) if owned else MultiModelEndpoint.from_endpoint_attributes(stack, "There", endpoint_name="elsewhere"), role)
+        endpoint: sagemaker.IEndpoint
+        if kind == "owned":
+            endpoint = _endpoint(stack)
+        elif kind == "imported":
+            endpoint = MultiModelEndpoint.from_endpoint_attributes(stack, "There", endpoint_name="elsewhere")
+        else:
+            endpoint = InferenceComponentEndpoint(stack, "Dedicated", store=ModelArtifactStore(stack, "Store"))
+        assert endpoint.endpoint_ref.endpoint_arn == endpoint.endpoint_arn
+        api = apigateway.RestApi(stack, "Api", cloud_watch_role=False)
+        api.root.add_method("POST", apigateway.SagemakerIntegration(endpoint))
 
-    policies = synthesize_stack(build).resources("AWS::IAM::Policy")
-    (caller,) = [item for name, item in policies.items() if name.startswith("Caller")]
-    assert caller["Properties"]["PolicyDocument"]["Statement"][0]["Action"] == "sagemaker:InvokeEndpoint"
+    synthesized = synthesize_stack(build)
+    uri = str(synthesized.only("AWS::ApiGateway::Method")["Properties"]["Integration"]["Uri"])
+    assert "runtime.sagemaker:path/endpoints/" in uri
+    policies = [item["Properties"] for name, item in synthesized.resources("AWS::IAM::Policy").items() if "Execution" not in name]
+    (calling,) = policies
+    (statement,) = calling["PolicyDocument"]["Statement"]
+    assert statement["Action"] == "sagemaker:InvokeEndpoint"
+    assert "endpoint/" in str(statement["Resource"])
 
 
 def test_what_is_known_of_an_endpoint_is_told_to_other_constructs(stack):
