@@ -30,6 +30,7 @@ endpoint = MultiModelEndpoint(
     container=MultiModelContainer.from_framework("xgboost", version="1.7-1"),
     network=EndpointNetwork(vpc=access.vpc, subnets=access.subnet_selection, security_groups=[access.clients]),
 )
+endpoint.node.add_dependency(access.downloads)
 access.allow_invoke(endpoint)
 TenantApi(
     stack,

@@ -14,6 +14,7 @@ import pytest
 from aws_cdk import aws_iam as iam
 
 from mme_constructs import (
+    InferenceComponentEndpoint,
     ModelAdmission,
     ModelArtifactStore,
     ModelPool,
@@ -39,6 +40,7 @@ WILDCARD_ACTIONS = {
 
 _PULLED = "a VPC endpoint's policy, which grants nothing: SageMaker's images lie in accounts of AWS that differ by region"
 _ATTACHED = "Lambda checks it on every resource before it attaches a function; its interfaces have no name before"
+_THE_KEY = "in a key's own policy the star is the key itself"
 _DESCRIBED = "describing has no resource (Service Authorization Reference: Amazon EC2)"
 WILDCARD_RESOURCES = {
     "cloudwatch:PutMetricData": "has no resource; limited to SageMaker's namespaces by a condition",
@@ -55,7 +57,9 @@ WILDCARD_RESOURCES = {
     "ecr:BatchGetImage": _PULLED,
     "ecr:GetAuthorizationToken": "has no resource (Service Authorization Reference: Amazon ECR)",
     "ecr:GetDownloadUrlForLayer": _PULLED,
-    "kms:*": "in a key's own policy the key itself",
+    "kms:*": _THE_KEY,
+    "kms:Decrypt": _THE_KEY,
+    "kms:GenerateDataKey": _THE_KEY,
     "logs:*": WILDCARD_ACTIONS["logs:*"],
     "sagemaker:*": WILDCARD_ACTIONS["sagemaker:*"],
     "sts:GetCallerIdentity": "has no resource (Service Authorization Reference: AWS STS)",
@@ -71,6 +75,9 @@ WILDCARD_PATTERNS = {
     r"arn:aws:s3:::[^/*]+/\*": "a VPC endpoint's policy, which grants nothing: every object of the one bucket",
     r"arn:aws:dynamodb:[^*]+:table/[^/*]+/index/\*": "every index of the one table",
     r"arn:aws:logs:[^*]+:log-group:[^:*]+(:log-stream)?:\*": "streams of one log group",
+    r"arn:aws:logs:[^*]+:log-group:/aws/sagemaker/InferenceComponents/[a-z0-9]+-\*(:log-stream:\*)?": (
+        "log groups of one endpoint's components, whose names begin with the endpoint's digest"
+    ),
     r"arn:aws:ec2:[^*]+:network-interface/\*": "interfaces have no name before; subnets, groups and a condition on the VPC bind them",
     r"arn:aws:execute-api:[^*]+/v1/\*/\*": "the platform administrator, every method and path of the one API",
     r"arn:aws:execute-api:[^*]+/v1/(GET|POST)/tenants/\$\{aws:PrincipalTag/tenant\}/\*": (
@@ -96,7 +103,7 @@ def _everything(app):
     store, registry = ModelArtifactStore(stack, "Store"), TenantRegistry(stack, "Registry")
     private = PrivateAccess(stack, "Private", store=store, registry=registry)
     shared = MultiModelEndpoint(stack, "Shared", store=store, container=MultiModelContainer.from_framework("xgboost", version="1.7-1"))
-    dedicated = MultiModelEndpoint.from_endpoint_attributes(stack, "Dedicated", endpoint_name="dedicated")
+    dedicated = InferenceComponentEndpoint(stack, "Dedicated", store=store)
     private.allow_invoke(shared)
     private.allow_invoke(dedicated, components=True)
     pools = [ModelPool(framework="xgboost", endpoint=shared)]
@@ -185,19 +192,21 @@ def test_only_actions_with_a_reason_stand_on_every_resource(allowing):
     assert used == set(WILDCARD_RESOURCES)
 
 
-def test_actions_that_have_resources_stand_on_every_resource_in_endpoint_policies_only(policies):
+def test_actions_that_have_resources_stand_on_every_resource_in_policies_of_endpoints_and_keys_only(policies):
     for policy in policies:
         if policy.of_identity:
             for statement in policy.statements:
                 if "*" in _flat(statement["Resource"]):
-                    assert not {"ecr:BatchGetImage", "logs:*", "sagemaker:*"} & set(_flat(statement["Action"])), policy.name
+                    bound_elsewhere = {"ecr:BatchGetImage", "logs:*", "sagemaker:*", "kms:*", "kms:Decrypt", "kms:GenerateDataKey"}
+                    assert not bound_elsewhere & set(_flat(statement["Action"])), policy.name
 
 
 def test_metrics_may_be_written_to_sagemakers_namespaces_only(allowing):
     writing = [statement for _, statement in allowing if "cloudwatch:PutMetricData" in _flat(statement["Action"])]
     assert writing
     for statement in writing:
-        assert set(statement["Condition"]["StringEquals"]["cloudwatch:namespace"]) == {"/aws/sagemaker/Endpoints", "AWS/SageMaker"}
+        namespaces = set(_flat(statement["Condition"]["StringEquals"]["cloudwatch:namespace"]))
+        assert namespaces <= {"/aws/sagemaker/Endpoints", "/aws/sagemaker/InferenceComponents", "AWS/SageMaker"}
 
 
 def test_every_other_wildcard_ends_a_resource_with_a_reason(allowing):
