@@ -51,6 +51,8 @@ def apply() -> None:
     _limit_api_calls()
     _retry_events_of_rules()
     _record_alarms_on_expressions()
+    _authorize_described_repositories()
+    _miss_images_that_are_not_there()
 
 
 def _substitute_policy_variables() -> None:
@@ -335,6 +337,49 @@ def _record_alarms_on_expressions() -> None:
         return {**{member: value for member, value in alarm.items() if member not in of_one_metric}, "Metrics": metrics}
 
     provisioners._cw_metric_alarm_record = record_any
+
+
+def _authorize_described_repositories() -> None:
+    """``ecr:DescribeRepositories`` of one repository is authorized on that repository.
+
+    Reason: the emulator authorizes it on ``*``, so the CDK bootstrap's image publishing role, which may describe its own repository
+    only, cannot publish an image.
+    """
+    from ministack.core import iam_actions
+
+    extract = iam_actions.extract_resource_arn
+
+    def extract_with_repositories(
+        service: str, method: str, path: str, headers: Any, body: bytes, query_params: Any, region: str, account_id: str
+    ) -> str:
+        found = str(extract(service, method, path, headers, body, query_params, region, account_id))
+        names = iam_actions._safe_json_field(body, "repositoryNames") if service == "ecr" and found == "*" else ""
+        if isinstance(names, list) and len(names) == 1:
+            return f"arn:aws:ecr:{region}:{account_id}:repository/{names[0]}"
+        return found
+
+    iam_actions.extract_resource_arn = extract_with_repositories
+
+
+def _miss_images_that_are_not_there() -> None:
+    """``ecr:DescribeImages`` of an image that is not there fails with ImageNotFoundException.
+
+    Reason: the emulator answers an empty list, which the CDK CLI takes for an image that is published already.
+    """
+    from ministack.core.responses import error_response_json
+    from ministack.services import ecr
+
+    describe = ecr._describe_images
+
+    def describe_or_miss(data: Mapping[str, Any]) -> Any:
+        name = data.get("repositoryName", "")
+        for wanted in data.get("imageIds") or []:
+            if name in ecr._repositories and not ecr._find_image(name, wanted):
+                text = f"The image with imageId {json.dumps(wanted)} does not exist within the repository with name '{name}'"
+                return error_response_json("ImageNotFoundException", text, 400)
+        return describe(data)
+
+    ecr._describe_images = describe_or_miss
 
 
 def resource_types() -> list[str]:
