@@ -17,7 +17,7 @@ from mme_local import Credentials
 if TYPE_CHECKING:
     from mypy_boto3_sts import STSClient
 
-__all__ = ["LocalPlatform", "local_status"]
+__all__ = ["LocalPlatform", "endpoint_status", "local_status"]
 
 _STATUS_TIMEOUT_SECONDS = 10
 
@@ -59,8 +59,8 @@ class LocalPlatform:
         return client(service, endpoint_url=self.state.endpoint_url)
 
     def loads(self) -> int:
-        """How many model loads the endpoints have done so far."""
-        return sum(sum(endpoint["loads_by_model"].values()) for endpoint in local_status(self.state)["endpoints"])
+        """How many model loads the shared endpoint has done so far."""
+        return sum(endpoint_status(self.state)["loads_by_model"].values())
 
     def _client(self, keys: Credentials) -> SignedClient:
         return SignedClient(self.state.output("ApiUrl"), keys, self.state.region)
@@ -68,6 +68,15 @@ class LocalPlatform:
     def _sts(self, keys: Credentials) -> STSClient:
         client: STSClient = self.client("sts", keys)
         return client
+
+
+def endpoint_status(state: LocalState) -> dict[str, Any]:
+    """The shared endpoint of the deployed platform in `local_status`; raises `CommandError`."""
+    name = state.output("EndpointName")
+    found: list[dict[str, Any]] = [endpoint for endpoint in local_status(state)["endpoints"] if endpoint["name"] == name]
+    if len(found) != 1:
+        raise CommandError(f"the local cloud serves no endpoint {name!r}: run 'mme deploy' again")
+    return found[0]
 
 
 def local_status(state: LocalState) -> dict[str, Any]:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from mme_constructs.deployment import RollingDeployment as RollingDeployment
     from mme_constructs.endpoint_interface import IMultiModelEndpoint as IMultiModelEndpoint
     from mme_constructs.errors import ConfigurationError as ConfigurationError
+    from mme_constructs.fleet_watch import FleetWatch as FleetWatch
     from mme_constructs.inference_component import InferenceComponent as InferenceComponent
     from mme_constructs.inference_component_endpoint import InferenceComponentEndpoint as InferenceComponentEndpoint
     from mme_constructs.lambda_code import LambdaCode as LambdaCode
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from mme_constructs.monitoring import AlarmSettings as AlarmSettings
     from mme_constructs.monitoring import MmeMonitoring as MmeMonitoring
     from mme_constructs.multi_model_endpoint import MultiModelEndpoint as MultiModelEndpoint
+    from mme_constructs.multi_tenant_inference import DedicatedSettings as DedicatedSettings
     from mme_constructs.multi_tenant_inference import MultiTenantInference as MultiTenantInference
     from mme_constructs.multi_tenant_inference import PlatformFunctions as PlatformFunctions
     from mme_constructs.multi_tenant_inference import PlatformMonitoring as PlatformMonitoring
@@ -66,7 +68,9 @@ __getattr__, __dir__ = attach(
         "ConfigurationError": "errors",
         "CpuScaling": "scaling",
         "DataCapture": "data_capture",
+        "DedicatedSettings": "multi_tenant_inference",
         "EndpointNetwork": "network",
+        "FleetWatch": "fleet_watch",
         "FunctionSettings": "tenant_function",
         "IMultiModelEndpoint": "endpoint_interface",
         "ImageLocation": "container",

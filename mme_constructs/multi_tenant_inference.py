@@ -12,6 +12,7 @@ from constructs import Construct
 from mme_constructs.artifact_store import ModelArtifactStore
 from mme_constructs.container import MultiModelContainer
 from mme_constructs.errors import PoolError
+from mme_constructs.inference_component_endpoint import InferenceComponentEndpoint
 from mme_constructs.model_admission import ModelAdmission
 from mme_constructs.monitoring import MmeMonitoring
 from mme_constructs.multi_model_endpoint import MultiModelEndpoint
@@ -26,7 +27,7 @@ from mme_constructs.tenant_function import FunctionSettings, LogSettings
 from mme_constructs.tenant_registry import TenantRegistry
 from mme_facts.limits import ARTIFACT_BYTES
 
-__all__ = ["MultiTenantInference", "PlatformFunctions", "PlatformMonitoring", "PoolSettings"]
+__all__ = ["DedicatedSettings", "MultiTenantInference", "PlatformFunctions", "PlatformMonitoring", "PoolSettings"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +77,23 @@ class PlatformFunctions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DedicatedSettings:
+    """The endpoint for hot tenants' models that the platform builds.
+
+    Attributes:
+        enabled: whether there is one. Default: yes.
+        instance_type: SageMaker instance type. Default ``ml.m5.xlarge``.
+        min_instances: smallest number of instances. Default 0: it costs nothing while no model is dedicated.
+        max_instances: greatest number. Default 4.
+    """
+
+    enabled: bool = True
+    instance_type: str = "ml.m5.xlarge"
+    min_instances: int = 0
+    max_instances: int = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PlatformMonitoring:
     """How the platform is watched: an `MmeMonitoring` for each pool, all notifying the same topics.
 
@@ -101,12 +119,15 @@ class MultiTenantInference(Construct):
         store: the artifacts. Default: a bucket of its own, which stays when the stack is deleted.
         registry: tenants, models, versions, routes. Default: a table of its own, which stays and is protected.
         pools: `PoolSettings` to build, or `ModelPool` of an endpoint that exists. Default: one pool of SageMaker's XGBoost container.
+        dedicated: the endpoint for hot tenants' models. Default: `DedicatedSettings` as it stands.
         functions: size and limits of the functions. Default: `PlatformFunctions` as it stands.
         monitoring: how the pools are watched. Default: `PlatformMonitoring` as it stands.
         private_access: a VPC without a way to the internet that functions and built pools are placed in, and that the API is private to.
             Default: none; the API is public and every call must be signed.
         max_artifact_bytes: greatest upload, compressed bytes. Default 1 GiB.
         throttle: how fast the API may be called. Default: `Throttle` as it stands.
+        direct_access: whether tenants' sessions may, beside the API, upload below their own ``incoming/`` and invoke their own models at
+            the endpoints, as applications do that call SageMaker themselves. Default: no.
         admin_trusted: who may assume the platform administrator's role. Default: principals of the account whose own policies allow it.
         log_settings: how long logs are kept. Default: three months; they stay when the stack is deleted.
         account_logging: whether the account's CloudWatch role for API Gateway is set here, see `TenantApi`. Default: no.
@@ -123,11 +144,13 @@ class MultiTenantInference(Construct):
         store: ModelArtifactStore | None = None,
         registry: TenantRegistry | None = None,
         pools: Sequence[PoolSettings | ModelPool] | None = None,
+        dedicated: DedicatedSettings | InferenceComponentEndpoint | None = None,
         functions: PlatformFunctions | None = None,
         monitoring: PlatformMonitoring | None = None,
         private_access: PrivateAccess | None = None,
         max_artifact_bytes: int = ARTIFACT_BYTES,
         throttle: Throttle | None = None,
+        direct_access: bool = False,
         admin_trusted: iam.IPrincipal | None = None,
         log_settings: LogSettings | None = None,
         account_logging: bool = False,
@@ -143,9 +166,13 @@ class MultiTenantInference(Construct):
         """Tenants, models, versions, routes."""
         self.pools = self._build_pools(pools, private_access)
         """The pools, each with its endpoint."""
-        if private_access is not None:
+        self.dedicated = self._build_dedicated(DedicatedSettings() if dedicated is None else dedicated, private_access)
+        """The endpoint for hot tenants' models, if there is one."""
+        if private_access is not None and private_access.takes_policy:
             for pool in self.pools:
                 private_access.allow_invoke(pool.endpoint)
+            if self.dedicated is not None:
+                private_access.allow_invoke(self.dedicated, components=True)
         self.api = TenantApi(
             self,
             "Api",
@@ -174,21 +201,44 @@ class MultiTenantInference(Construct):
         """What inspects and activates uploads."""
         self.admin = PlatformAdmin(self, "PlatformAdmin", api=self.api, trusted=admin_trusted)
         """The platform administrator's role."""
-        self.tenant_access = TenantAccess(self, "TenantAccess", api=self.api, trusted=[self.admin.role])
+        self.tenant_access = TenantAccess(
+            self,
+            "TenantAccess",
+            api=self.api,
+            trusted=[self.admin.role],
+            store=self.store if direct_access else None,
+            endpoints=[pool.endpoint for pool in self.pools] if direct_access else [],
+            dedicated_endpoints=[self.dedicated] if direct_access and self.dedicated is not None else [],
+        )
         """The role of tenants' sessions, opened by the administrator."""
         self.admin.allow_tenant_sessions(self.tenant_access)
         self.monitoring = self._build_monitoring(PlatformMonitoring() if monitoring is None else monitoring)
         """What watches the pools, in their order; empty if nothing does."""
 
+    def _build_dedicated(
+        self, settings: DedicatedSettings | InferenceComponentEndpoint, private_access: PrivateAccess | None
+    ) -> InferenceComponentEndpoint | None:
+        if isinstance(settings, InferenceComponentEndpoint):
+            return settings
+        if not settings.enabled:
+            return None
+        endpoint = InferenceComponentEndpoint(
+            self,
+            "Dedicated",
+            store=self.store,
+            instance_type=settings.instance_type,
+            min_instances=settings.min_instances,
+            max_instances=settings.max_instances,
+            network=_network(private_access),
+        )
+        if private_access is not None:
+            endpoint.node.add_dependency(private_access.downloads)
+        return endpoint
+
     def _build_pools(self, pools: Sequence[PoolSettings | ModelPool] | None, private_access: PrivateAccess | None) -> tuple[ModelPool, ...]:
         if pools is None:
             pools = [PoolSettings(container=MultiModelContainer.from_framework("xgboost", version="1.7-1"))]
-        network = None
-        if private_access is not None:
-            network = EndpointNetwork(
-                vpc=private_access.vpc, subnets=private_access.subnet_selection, security_groups=[private_access.clients]
-            )
-        return tuple(pool if isinstance(pool, ModelPool) else self._build_pool(pool, network) for pool in pools)
+        return tuple(pool if isinstance(pool, ModelPool) else self._build_pool(pool, private_access) for pool in pools)
 
     def _build_monitoring(self, settings: PlatformMonitoring) -> tuple[MmeMonitoring, ...]:
         watched: list[MmeMonitoring] = []
@@ -210,7 +260,7 @@ class MultiTenantInference(Construct):
             first.add_tenants(self.api.invocation.log_group)
         return tuple(watched)
 
-    def _build_pool(self, settings: PoolSettings, network: EndpointNetwork | None) -> ModelPool:
+    def _build_pool(self, settings: PoolSettings, private_access: PrivateAccess | None) -> ModelPool:
         framework = settings.framework or settings.container.framework
         if not framework:
             raise PoolError(
@@ -229,6 +279,14 @@ class MultiTenantInference(Construct):
             min_instances=settings.min_instances,
             max_instances=settings.max_instances,
             scaling=settings.scaling,
-            network=network,
+            network=_network(private_access),
         )
+        if private_access is not None:
+            endpoint.node.add_dependency(private_access.downloads)
         return ModelPool(framework=framework, endpoint=endpoint, name=name)
+
+
+def _network(private_access: PrivateAccess | None) -> EndpointNetwork | None:
+    if private_access is None:
+        return None
+    return EndpointNetwork(vpc=private_access.vpc, subnets=private_access.subnet_selection, security_groups=[private_access.clients])

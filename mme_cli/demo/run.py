@@ -18,7 +18,7 @@ from mme_cli.demo import models as demo_models
 from mme_cli.demo.models import DemoModel
 from mme_cli.demo.onboard import Activated, onboard, predict
 from mme_cli.errors import CommandError
-from mme_cli.platform import LocalPlatform, local_status
+from mme_cli.platform import LocalPlatform, endpoint_status
 from mme_cli.signed_http import SignedClient
 from mme_facts.grammar import ArtifactName, VersionId
 
@@ -106,8 +106,8 @@ def run_demo(project: Path, steps: Steps, models_folder: Path | None = None) -> 
                 versions = _onboard_all(platform, prepared, folder, steps)
             with steps.step("predictions through the API, each compared with the model's own"):
                 observed = _predict_all(platform, prepared, steps)
-            status = local_status(platform.state)
-    return _report(prepared, versions, observed, status)
+            endpoint = endpoint_status(platform.state)
+    return _report(prepared, versions, observed, endpoint)
 
 
 def _train(folder: Path, steps: Steps) -> list[DemoModel]:
@@ -176,11 +176,8 @@ def _report(
     prepared: list[DemoModel],
     versions: Mapping[tuple[str, str], Activated],
     observed: Mapping[tuple[str, str], _Observed],
-    status: Mapping[str, Any],
+    endpoint: Mapping[str, Any],
 ) -> DemoReport:
-    if len(status["endpoints"]) != 1:
-        raise CommandError(f"the local cloud serves {len(status['endpoints'])} endpoints, the demo deploys 1")
-    endpoint = status["endpoints"][0]
     holders = {resident["target_model"]: instance["id"] for instance in endpoint["instances"] for resident in instance["models"]}
     rows = []
     for model in prepared:

@@ -8,6 +8,8 @@ from aws_cdk import aws_sns as sns
 from aws_cdk.assertions import Match, Template
 
 from mme_constructs import (
+    DedicatedSettings,
+    InferenceComponentEndpoint,
     ModelArtifactStore,
     ModelPool,
     MultiModelContainer,
@@ -46,13 +48,51 @@ def test_given_parts_are_used_and_not_made_again(stack):
     endpoint = MultiModelEndpoint(stack, "Endpoint", store=store, container=container)
     pool = ModelPool(framework="xgboost", endpoint=endpoint)
     topic = sns.Topic(stack, "Topic")
+    dedicated = InferenceComponentEndpoint(stack, "Dedicated", store=store)
     platform = MultiTenantInference(
-        stack, "Platform", store=store, registry=registry, pools=[pool], monitoring=PlatformMonitoring(topic=topic)
+        stack,
+        "Platform",
+        store=store,
+        registry=registry,
+        pools=[pool],
+        dedicated=dedicated,
+        monitoring=PlatformMonitoring(topic=topic),
     )
     template = Template.from_stack(stack)
-    for resource_type in ("AWS::S3::Bucket", "AWS::DynamoDB::Table", "AWS::SageMaker::Endpoint", "AWS::SNS::Topic"):
+    for resource_type in ("AWS::S3::Bucket", "AWS::DynamoDB::Table", "AWS::SageMaker::Model", "AWS::SNS::Topic"):
         template.resource_count_is(resource_type, 1)
+    template.resource_count_is("AWS::SageMaker::Endpoint", 2)
     assert platform.pools == (pool,)
+    assert platform.dedicated is dedicated
+
+
+def test_the_dedicated_endpoint_costs_nothing_while_no_model_is_dedicated_and_may_be_left_out(stack):
+    platform = MultiTenantInference(stack, "Platform", dedicated=DedicatedSettings(enabled=False))
+    assert platform.dedicated is None
+    MultiTenantInference(stack, "Another")
+    Template.from_stack(stack).has_resource_properties(
+        "AWS::SageMaker::EndpointConfig",
+        {
+            "ProductionVariants": [
+                Match.object_like({"ManagedInstanceScaling": {"Status": "ENABLED", "MinInstanceCount": 0, "MaxInstanceCount": 4}})
+            ]
+        },
+    )
+
+
+def test_tenants_sessions_reach_the_services_behind_the_api_only_when_asked(flags):
+    def tenants_actions(**options):
+        stack = cdk.Stack(cdk.App(context=flags), "Stack", env=ENV)
+        role = MultiTenantInference(stack, "Platform", **options).tenant_access.role
+        policies = Template.from_stack(stack).find_resources(
+            "AWS::IAM::Policy", {"Properties": {"Roles": [{"Ref": stack.get_logical_id(role.node.default_child)}]}}
+        )
+        statements = [statement for policy in policies.values() for statement in policy["Properties"]["PolicyDocument"]["Statement"]]
+        actions = [statement["Action"] for statement in statements]
+        return {action for item in actions for action in ([item] if isinstance(item, str) else item)}
+
+    assert tenants_actions() == {"execute-api:Invoke"}
+    assert tenants_actions(direct_access=True) >= {"execute-api:Invoke", "s3:PutObject", "sagemaker:InvokeEndpoint"}
 
 
 def test_every_pool_has_an_endpoint_and_alarms_that_notify_one_topic(stack):
@@ -64,7 +104,7 @@ def test_every_pool_has_an_endpoint_and_alarms_that_notify_one_topic(stack):
     ]
     platform = MultiTenantInference(stack, "Platform", pools=pools)
     template = Template.from_stack(stack)
-    template.resource_count_is("AWS::SageMaker::Endpoint", 2)
+    template.resource_count_is("AWS::SageMaker::Model", 2)
     template.resource_count_is("AWS::CloudWatch::CompositeAlarm", 2)
     template.resource_count_is("AWS::SNS::Topic", 1)
     template.has_resource_properties(

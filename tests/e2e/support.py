@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 from mme_cli.demo.onboard import onboard
-from mme_cli.platform import local_status
+from mme_cli.platform import endpoint_status
 
 PROJECT = Path(__file__).resolve().parents[2]
 
@@ -33,9 +33,8 @@ def targz(*members):
 
 
 def only_endpoint(platform):
-    """Status of the one endpoint."""
-    (endpoint,) = local_status(platform.state)["endpoints"]
-    return endpoint
+    """Status of the shared endpoint."""
+    return endpoint_status(platform.state)
 
 
 def onboard_model(client, tenant, model, artifact, sample):

@@ -61,8 +61,8 @@ def test_the_readmes_story_from_up_to_ctrl_c(checkout, scratch):
         assert sum(probabilities) == pytest.approx(1)
         assert max(probabilities) == probabilities[0]  # a setosa
 
-        (endpoint,) = json.loads(run([*mme, "status", "--json"], checkout))["endpoints"]
-        assert endpoint["requests"] > 0
+        endpoints = json.loads(run([*mme, "status", "--json"], checkout))["endpoints"]
+        assert sum(endpoint["requests"] for endpoint in endpoints) > 0
 
         run([*mme, "cdk", "diff", "--fail", "-c", "environment=local"], checkout)
 
