@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from aws_cdk import aws_sagemaker as sagemaker
+
+from mme_constructs.deployment import CapacitySize, RollingDeployment
 from mme_constructs.errors import AutoScalingError, InferenceComponentError
 from mme_constructs.scaling import check_cooldown
 
-__all__ = ["ComponentScaling", "ComputeRequirements"]
+__all__ = ["ComponentScaling", "ComputeRequirements", "render_rolling"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,3 +115,23 @@ class ComponentScaling:
         if self.concurrent_requests_per_copy is not None:
             return "SageMakerInferenceComponentConcurrentRequestsPerCopyHighResolution"
         return "SageMakerInferenceComponentInvocationsPerCopy"
+
+
+def render_rolling(deployment: RollingDeployment) -> sagemaker.CfnInferenceComponent.InferenceComponentDeploymentConfigProperty:
+    """How a component's copies are replaced: sizes count copies (API reference: InferenceComponentRollingUpdatePolicy)."""
+    cfn = sagemaker.CfnInferenceComponent
+
+    def size(given: CapacitySize) -> sagemaker.CfnInferenceComponent.InferenceComponentCapacitySizeProperty:
+        return cfn.InferenceComponentCapacitySizeProperty(type="CAPACITY_PERCENT" if given.in_percent else "COPY_COUNT", value=given.value)
+
+    return cfn.InferenceComponentDeploymentConfigProperty(
+        rolling_update_policy=cfn.InferenceComponentRollingUpdatePolicyProperty(
+            maximum_batch_size=size(deployment.batch),
+            rollback_maximum_batch_size=None if deployment.rollback_batch is None else size(deployment.rollback_batch),
+            wait_interval_in_seconds=deployment.wait_seconds,
+            maximum_execution_timeout_in_seconds=deployment.timeout_seconds,
+        ),
+        auto_rollback_configuration=None
+        if not deployment.alarms
+        else cfn.AutoRollbackConfigurationProperty(alarms=[cfn.AlarmProperty(alarm_name=alarm.alarm_name) for alarm in deployment.alarms]),
+    )

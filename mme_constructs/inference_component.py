@@ -10,15 +10,17 @@ from aws_cdk import aws_cloudwatch as cloudwatch
 from aws_cdk import aws_sagemaker as sagemaker
 from constructs import Construct
 
-from mme_constructs.component_settings import ComponentScaling, ComputeRequirements
+from mme_constructs.component_settings import ComponentScaling, ComputeRequirements, render_rolling
 from mme_constructs.endpoint_metrics import metric_of
 from mme_constructs.errors import AutoScalingError, InferenceComponentError, TenantError
+from mme_constructs.execution_role import grant_alarms
 from mme_constructs.variants import check_timeout
 from mme_facts import grammar, instances
 from mme_facts.metrics import COMPONENT_METRICS
 
 if TYPE_CHECKING:
     from mme_constructs.container import MultiModelContainer
+    from mme_constructs.deployment import RollingDeployment
     from mme_constructs.inference_component_endpoint import InferenceComponentEndpoint
 
 __all__ = ["InferenceComponent"]
@@ -44,6 +46,7 @@ class InferenceComponent(Construct):
         scaling: when copies are added and removed. Default: never.
         container_startup_timeout_seconds: until a copy must answer, 60 to 3,600. Default: SageMaker's.
         model_download_timeout_seconds: of the artifact, 60 to 3,600. Default: SageMaker's.
+        deployment: how a new version or image replaces the copies; its instances are copies here. Default: SageMaker's.
 
     Raises:
         InferenceComponentError: the endpoint cannot hold it, or a copy does not fit its instances.
@@ -69,6 +72,7 @@ class InferenceComponent(Construct):
         scaling: ComponentScaling | None = None,
         container_startup_timeout_seconds: int | None = None,
         model_download_timeout_seconds: int | None = None,
+        deployment: RollingDeployment | None = None,
     ) -> None:
         check_timeout("container_startup_timeout_seconds", container_startup_timeout_seconds)
         check_timeout("model_download_timeout_seconds", model_download_timeout_seconds)
@@ -82,6 +86,7 @@ class InferenceComponent(Construct):
         self.inference_component_name = grammar.component_name(endpoint.metric_endpoint_name, tenant, model)
         """Its name: a digest."""
         container.grant_pull(self, endpoint.execution_role)
+        grant_alarms(endpoint.execution_role, () if deployment is None else deployment.alarms)
         timeouts = (container_startup_timeout_seconds, model_download_timeout_seconds)
         self.component = sagemaker.CfnInferenceComponent(
             self,
@@ -108,6 +113,7 @@ class InferenceComponent(Construct):
                     model_data_download_timeout_in_seconds=model_download_timeout_seconds,
                 ),
             ),
+            deployment_config=None if deployment is None else render_rolling(deployment),
             runtime_config=sagemaker.CfnInferenceComponent.InferenceComponentRuntimeConfigProperty(copy_count=copies),
             tags=[cdk.CfnTag(key=grammar.TENANT_TAG, value=tenant)],
         )

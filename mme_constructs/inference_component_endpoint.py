@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from mme_constructs.artifact_store import ModelArtifactStore
     from mme_constructs.component_settings import ComponentScaling, ComputeRequirements
     from mme_constructs.container import MultiModelContainer
+    from mme_constructs.deployment import RollingDeployment
     from mme_constructs.network import EndpointNetwork
 
 __all__ = ["InferenceComponentEndpoint"]
@@ -179,6 +180,7 @@ class InferenceComponentEndpoint(EndpointIdentity, cdk.Resource):
         scaling: ComponentScaling | None = None,
         container_startup_timeout_seconds: int | None = None,
         model_download_timeout_seconds: int | None = None,
+        deployment: RollingDeployment | None = None,
     ) -> InferenceComponent:
         """Declare a component that is there from the start.
 
@@ -192,6 +194,7 @@ class InferenceComponentEndpoint(EndpointIdentity, cdk.Resource):
             scaling: when copies are added and removed. Default: never.
             container_startup_timeout_seconds: until a copy must answer, 60 to 3,600. Default: SageMaker's.
             model_download_timeout_seconds: of the artifact, 60 to 3,600. Default: SageMaker's.
+            deployment: how a new version or image replaces the copies. Default: SageMaker's.
 
         Raises:
             ConfigurationError: one of its subclasses, see `InferenceComponent`.
@@ -209,6 +212,7 @@ class InferenceComponentEndpoint(EndpointIdentity, cdk.Resource):
             scaling=scaling,
             container_startup_timeout_seconds=container_startup_timeout_seconds,
             model_download_timeout_seconds=model_download_timeout_seconds,
+            deployment=deployment,
         )
 
     def grant_invoke(self, grantee: iam.IGrantable) -> iam.Grant:

@@ -89,6 +89,7 @@ def _build(app):
         compute=ComputeRequirements(memory_mb=2048, max_memory_mb=4096, cpus=0.5),
         scaling=ComponentScaling(min_copies=0, concurrent_requests_per_copy=5),
         model_download_timeout_seconds=600,
+        deployment=RollingDeployment(timeout_seconds=7200),
     )
     caller = iam.Role(stack, "Caller", assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"))
     dedicated.grant_invoke(caller)

@@ -6,11 +6,13 @@ import json
 
 import aws_cdk as cdk
 import pytest
+from aws_cdk import aws_cloudwatch as cloudwatch
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_kms as kms
 
 from mme_constructs import (
+    CapacitySize,
     ComponentScaling,
     ComputeRequirements,
     EndpointNetwork,
@@ -19,6 +21,7 @@ from mme_constructs import (
     ModelArtifactStore,
     MultiModelContainer,
     MultiModelEndpoint,
+    RollingDeployment,
 )
 from mme_constructs.errors import (
     AutoScalingError,
@@ -114,6 +117,24 @@ def test_a_component_reserves_its_resources_and_is_tagged_with_its_tenant(synthe
 def test_an_image_may_hold_its_model(synthesize_stack):
     container = synthesize_stack(lambda stack: _component(stack, version=None)).only("AWS::SageMaker::InferenceComponent")
     assert "ArtifactUrl" not in container["Properties"]["Specification"]["Container"]
+
+
+def test_copies_are_replaced_in_batches_and_back_by_an_alarm(synthesize_stack):
+    def build(stack):
+        alarm = cloudwatch.Alarm.from_alarm_arn(stack, "Slow", "arn:aws:cloudwatch:eu-central-1:111122223333:alarm:slow")
+        deployment = RollingDeployment(batch=CapacitySize.of_instances(1), wait_seconds=120, timeout_seconds=3600, alarms=[alarm])
+        _component(stack, deployment=deployment)
+
+    synthesized = synthesize_stack(build)
+    assert synthesized.only("AWS::SageMaker::InferenceComponent")["Properties"]["DeploymentConfig"] == {
+        "RollingUpdatePolicy": {
+            "MaximumBatchSize": {"Type": "COPY_COUNT", "Value": 1},
+            "WaitIntervalInSeconds": 120,
+            "MaximumExecutionTimeoutInSeconds": 3600,
+        },
+        "AutoRollbackConfiguration": {"Alarms": [{"AlarmName": "slow"}]},
+    }
+    assert "cloudwatch:DescribeAlarms" in str(synthesized.only("AWS::IAM::Policy"))
 
 
 def test_names_tell_nothing_about_the_tenant_and_stay_over_versions():
