@@ -94,7 +94,7 @@ class MmeMonitoring(Construct):
                 "The runbook's address is the same for every alarm", value=runbook, allowed="a text with {alarm}", fix="Add it"
             )
         self._runbook = runbook
-        self._instance = _instance(getattr(endpoint, "instance_type", None) if instance_type is None else instance_type)
+        self._instance = _instance(endpoint.instance_type if instance_type is None else instance_type)
         super().__init__(scope, id)
         variant = endpoint.variant_name if variant_name is None else variant_name
         self._source = MetricSource({"EndpointName": endpoint.endpoint_name, "VariantName": variant, "endpoint": endpoint.endpoint_name})
@@ -105,9 +105,8 @@ class MmeMonitoring(Construct):
         for told in {self.topic.node.path: self.topic, self.ticket_topic.node.path: self.ticket_topic}.values():
             allow_alarms(told, cdk.Stack.of(self).account)
         self._alarms: dict[str, cloudwatch.Alarm] = {}
-        cached = getattr(endpoint, "cache_enabled", True)
         for rule_id in (*_ALWAYS, *(["throttles"] if invocation_path else [])):
-            if cached or not RULES[rule_id].needs_cache:
+            if endpoint.cache_enabled or not RULES[rule_id].needs_cache:
                 self._add_default(RULES[rule_id])
         self.users_hurt = self._build_composite()
         """The composite alarm over everything that users feel."""
@@ -124,7 +123,7 @@ class MmeMonitoring(Construct):
         return None if self._dashboard is None else self._dashboard.dashboard
 
     def add_stuck_updating(self, settings: AlarmSettings | None = None) -> cloudwatch.Alarm | None:
-        """An alarm on an endpoint that stays outside InService. It needs a function that publishes ``updating_seconds`` of ``MME/Fleet``.
+        """An alarm on an endpoint that stays outside InService. A `FleetWatch` must publish the endpoint's state.
 
         Args:
             settings: what is different. Default: the construct's ``overrides``.

@@ -98,6 +98,7 @@ class TenantFunction(Construct):
         settings: size, limits and place.
         log_settings: how long its logs are kept.
         dead_letter_queue: where events go that failed for good. Default: none, for functions that are called synchronously.
+        why_no_dead_letters: why it needs no queue, if it has none.
     """
 
     def __init__(
@@ -111,6 +112,7 @@ class TenantFunction(Construct):
         settings: FunctionSettings,
         log_settings: LogSettings,
         dead_letter_queue: sqs.IQueue | None = None,
+        why_no_dead_letters: str = "Called synchronously: the caller gets the error; the queues are for asynchronous events.",
     ) -> None:
         super().__init__(scope, id)
         self.log_group = logs.LogGroup(self, "Logs", retention=log_settings.retention, removal_policy=log_settings.removal_policy)
@@ -149,10 +151,7 @@ class TenantFunction(Construct):
         if settings.tracing:
             acknowledge_wildcards(self.role, {"*": "X-Ray's actions have no resource (Service Authorization Reference: AWS X-Ray)."})
         if dead_letter_queue is None:
-            acknowledge(
-                self.function,
-                {"NIST.800.53.R5-LambdaDLQ": "Called synchronously: the caller gets the error; the queues are for asynchronous events."},
-            )
+            acknowledge(self.function, {"NIST.800.53.R5-LambdaDLQ": why_no_dead_letters})
 
 
 def _grant_interfaces(role: iam.Role) -> None:

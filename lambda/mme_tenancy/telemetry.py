@@ -1,4 +1,4 @@
-"""Log lines in CloudWatch's embedded metric format (EMF): one per invocation, one per admitted upload; nobody writes a counter per request.
+"""Log lines in CloudWatch's embedded metric format (EMF): one per invocation, upload and look at a fleet; no counter per request.
 
 Names, units and namespaces come from the metric catalogue (`mme_facts.metrics_own`).
 """
@@ -10,9 +10,9 @@ import sys
 from collections.abc import Iterable, Mapping
 
 from mme_facts import telemetry
-from mme_facts.metrics_own import ADMISSION_METRICS, ADMISSION_NAMESPACE
+from mme_facts.metrics_own import ADMISSION_METRICS, ADMISSION_NAMESPACE, FLEET_METRICS, FLEET_NAMESPACE
 
-__all__ = ["admission_line", "invocation_line", "write_line"]
+__all__ = ["admission_line", "fleet_line", "invocation_line", "write_line"]
 
 
 def invocation_line(fields: Mapping[str, object], *, epoch_seconds: float) -> str:
@@ -40,6 +40,22 @@ def admission_line(function_name: str, *, rejected: bool, epoch_seconds: float) 
     units = [(row.name, row.unit) for row in ADMISSION_METRICS]
     line: dict[str, object] = {"function": function_name, "admitted": int(not rejected), "rejected": int(rejected)}
     line["_aws"] = _directive(ADMISSION_NAMESPACE, ("function",), units, epoch_seconds)
+    return _text(line)
+
+
+def fleet_line(endpoint: str, *, updating_seconds: float, instances: int, status: str, epoch_seconds: float) -> str:
+    """The metrics of an endpoint's state, as JSON text.
+
+    Args:
+        endpoint: its name, the metrics' only dimension.
+        updating_seconds: how long it has been out of service; 0 in service.
+        instances: how many it has.
+        status: EndpointStatus, for readers of the log.
+        epoch_seconds: now.
+    """
+    units = [(row.name, row.unit) for row in FLEET_METRICS]
+    line: dict[str, object] = {"endpoint": endpoint, "updating_seconds": updating_seconds, "instances": instances, "status": status}
+    line["_aws"] = _directive(FLEET_NAMESPACE, ("endpoint",), units, epoch_seconds)
     return _text(line)
 
 

@@ -17,6 +17,7 @@ PURE = (
     "artifacts",
     "clock",
     "errors",
+    "fleet_watch",
     "idempotency",
     "invocation",
     "registration",

@@ -10,9 +10,10 @@ from botocore.config import Config
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
     from mypy_boto3_s3 import S3Client
+    from mypy_boto3_sagemaker import SageMakerClient
     from mypy_boto3_sagemaker_runtime import SageMakerRuntimeClient
 
-__all__ = ["dynamodb_client", "runtime_client", "s3_client"]
+__all__ = ["dynamodb_client", "runtime_client", "s3_client", "sagemaker_client"]
 
 _CONNECT_SECONDS = 2
 
@@ -49,3 +50,9 @@ def runtime_client(session: boto3.Session, read_timeout_seconds: int) -> SageMak
         max_pool_connections=50,
     )
     return session.client("sagemaker-runtime", config=config)
+
+
+def sagemaker_client(session: boto3.Session) -> SageMakerClient:
+    """The control plane's client: short timeouts, because the next minute asks again."""
+    config = Config(retries={"mode": "standard", "total_max_attempts": 3}, connect_timeout=_CONNECT_SECONDS, read_timeout=5)
+    return session.client("sagemaker", config=config)
