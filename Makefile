@@ -8,7 +8,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-inp
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help env demo test lint format e2e images lock clean
+.PHONY: help env demo test lint format e2e bench docs images lock clean
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z0-9_-]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' Makefile
@@ -37,11 +37,20 @@ lint: $(READY)  ## formatting, style, types, import rules
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
+	@$(BIN)/mypy tests/typing
+	@$(BIN)/interrogate --quiet mme_facts mme_constructs lambda/mme_tenancy mme_fleet mme_local mme_cli stacks app.py benchmarks
 	@PATH="$(abspath $(BIN)):$$PATH" $(BIN)/lint-imports
 
 format: $(READY)  ## format the code and mend what ruff can mend
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
+
+bench: $(READY)  ## the figures, with their bounds; writes build/bench.json
+	@$(BIN)/python -m benchmarks
+
+docs: $(READY)  ## the documentation, into build/site
+	@JSII_NODE="$$($(BIN)/python -c 'from mme_local.toolchain import node; print(node())')" CDK_VALIDATION=false $(BIN)/python -m tests.constructs.guard_rails.table
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 
 images: $(READY)  ## refresh mme_facts/images.json from the pinned sagemaker-core
 	@$(BIN)/python -m mme_cli.images

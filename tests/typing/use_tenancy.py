@@ -1,0 +1,76 @@
+"""Type-checked only: a user wires the run-time's parts and a runtime of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from mme_facts.environment import Pool
+from mme_tenancy import (
+    MOVES,
+    RULES,
+    Admission,
+    AdmissionDelayedError,
+    Admitted,
+    ArchiveLimits,
+    Change,
+    Failure,
+    Inspection,
+    InvocationRequest,
+    Invoker,
+    Model,
+    ModelReply,
+    Outcome,
+    Page,
+    Reason,
+    Registrar,
+    Registration,
+    Registry,
+    Route,
+    Rule,
+    RuntimeFault,
+    Sample,
+    State,
+    TenancyError,
+    Tenant,
+    Version,
+    inspect_artifact,
+    parse_registration,
+)
+from mme_tenancy.artifacts import UploadedObject
+from mme_tenancy.testing import FakeClock, MemoryArtifacts, MemoryRegistry, MemorySigner, ScriptedRuntime
+
+
+def reasons(artifact: bytes, sha256: str) -> Sequence[Reason]:
+    inspection: Inspection = inspect_artifact(
+        [artifact], sha256=sha256, size_bytes=len(artifact), framework="xgboost", limits=ArchiveLimits(members=10)
+    )
+    return inspection.findings
+
+
+def story(pools: Sequence[Pool], clock: FakeClock, runtime: ScriptedRuntime, artifacts: MemoryArtifacts, upload: UploadedObject) -> Outcome:
+    registry: Registry = MemoryRegistry()
+    registry.write(Change(None, Tenant("acme", "2026-01-01T00:00:00.000Z", "2026-01-01T00:00:00.000Z")))
+    registration: Registration = parse_registration(b"{}", max_artifact_bytes=1, frameworks=["xgboost"])
+    registered = Registrar(registry, MemorySigner(clock), pools, clock, lambda: 0.5).register("acme", "iris", registration)
+    version: Version = registered.version
+    sample: Sample = version.sample
+    invoker = Invoker(runtime, clock, lambda: 0.5)
+    try:
+        admitted: Admitted = Admission(registry, artifacts, invoker, pools, clock).admit(upload, deadline=clock.monotonic() + 60)
+        steps: tuple[State, ...] = admitted.steps
+        assert all(MOVES[state] is not None for state in steps)
+    except AdmissionDelayedError as error:
+        raise SystemExit(str(error)) from error
+    page: Page[Model] = registry.models("acme", limit=10)
+    route: Route | None = page.items[0].route
+    assert route is not None
+    return invoker.invoke(route, InvocationRequest(sample.body, sample.content_type), deadline=clock.monotonic() + 10)
+
+
+def status_of(outcome: Outcome) -> int:
+    rules: Mapping[Failure, Rule] = RULES
+    error: TenancyError | None = outcome.error
+    reply: ModelReply | None = outcome.reply
+    assert reply is not None or error is not None
+    fault = RuntimeFault("ModelError", 424, 500)
+    return error.problem.status if error is not None else len(rules) + fault.http_status
