@@ -4,9 +4,10 @@ What is not modelled:
 
 - The whole platform is one process: an instance has no CPU, memory or network of its own. Its memory budget is
   bookkeeping (unpacked size and an overhead a model), its server could take more.
-- Images are not run: a handler that behaves like the image's stands in, with the packages of this environment.
+- Images are not run: a handler that behaves like the image's stands in, with the packages of this environment; where there is
+  none, a server that refuses every load.
 - Downloads take the time of the emulator's S3 on this machine, not of a region.
-- ``ModelCacheSetting: Disabled``, several production variants, inference components and response streaming.
+- ``ModelCacheSetting: Disabled``, inference components and response streaming; a fleet is one production variant.
 - Instances do not differ by type or availability zone, and AWS's router is known only as far as it is documented.
 """
 

@@ -406,6 +406,14 @@ class SageMaker:
         kind = arn.split(":", 5)[-1].partition("/")[0]
         raise exceptions.could_not_find(kind.replace("-", " "), arn)
 
+    def tag_context(self, arn: str) -> dict[str, str]:
+        """The condition keys of a resource's tags; none when there is no such resource."""
+        try:
+            tags = self.tags_of(arn)
+        except ValidationError:
+            return {}
+        return {f"{prefix}ResourceTag/{key}": value for key, value in tags.items() for prefix in ("aws:", "sagemaker:")}
+
     def add_tags(self, arn: str, tags: Sequence[Mapping[str, str]]) -> dict[str, str]:
         """Add or replace tags; at most 50 stay."""
         current = self.tags_of(arn)

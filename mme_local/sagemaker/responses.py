@@ -85,7 +85,7 @@ class ControlPlane:
         if keys := [str(tag.get("Key")) for tag in tags] or given.get("TagKeys"):
             context["aws:TagKeys"] = keys
         for resource in self._resources(operation, given):
-            authorize(request, f"sagemaker:{operation}", resource, {**context, **self._tag_context(resource)})
+            authorize(request, f"sagemaker:{operation}", resource, {**context, **self._sagemaker.tag_context(resource)})
         if operation in _WITH_ROLE and "ExecutionRoleArn" in given:
             authorize(request, "iam:PassRole", str(given["ExecutionRoleArn"]), {"iam:PassedToService": "sagemaker.amazonaws.com"})
 
@@ -98,13 +98,6 @@ class ControlPlane:
         kind = next(kind for kind in _KINDS if kind in operation)
         names = _SEVERAL_RESOURCES.get(operation, (f"{kind}Name",))
         return [self._sagemaker.arn(_NAMED[name], str(given.get(name, ""))) for name in names]
-
-    def _tag_context(self, arn: str) -> dict[str, str]:
-        try:
-            tags = self._sagemaker.tags_of(arn)
-        except ValidationError:
-            return {}
-        return {f"{prefix}ResourceTag/{key}": value for key, value in tags.items() for prefix in ("aws:", "sagemaker:")}
 
     # Models
 

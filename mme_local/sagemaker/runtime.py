@@ -46,11 +46,12 @@ class Runtime:
         target_model = request.headers.get("x-amzn-sagemaker-target-model")
         if (component := request.headers.get(_COMPONENT)) is not None:
             # The action names both kinds of resources; a caller needs the one that it names (Service Authorization Reference).
-            authorize(request, "sagemaker:InvokeEndpoint", self._sagemaker.arn("inference-component", component), {})
+            component_arn = self._sagemaker.arn("inference-component", component)
+            authorize(request, "sagemaker:InvokeEndpoint", component_arn, self._sagemaker.tag_context(component_arn))
             raise self._component_error(self._serving(endpoint_name), component)
         context = {} if target_model is None else {"sagemaker:TargetModel": target_model}
         arn = self._sagemaker.arn("endpoint", endpoint_name)
-        authorize(request, "sagemaker:InvokeEndpoint", arn, context)
+        authorize(request, "sagemaker:InvokeEndpoint", arn, {**context, **self._sagemaker.tag_context(arn)})
         endpoint = self._serving(endpoint_name)
         _check(request, endpoint, target_model)
         custom_attributes = request.headers.get("x-amzn-sagemaker-custom-attributes")
