@@ -214,6 +214,18 @@ def test_the_topic_it_makes_is_encrypted_takes_tls_only_and_hears_cloudwatch_of_
     assert key["EnableKeyRotation"] is True
 
 
+def test_several_endpoints_share_a_topic_and_its_policy_names_alarms_once(synthesize_stack):
+    def build(stack):
+        first = MmeMonitoring(stack, "First", endpoint=endpoint_of(stack))
+        other = MultiModelEndpoint.from_endpoint_attributes(stack, "Other", endpoint_name="other")
+        MmeMonitoring(stack, "Second", endpoint=other, topic=first.topic, ticket_topic=first.ticket_topic)
+
+    synthesized = synthesize_stack(build, env=ENV)
+    statements = synthesized.only("AWS::SNS::TopicPolicy")["Properties"]["PolicyDocument"]["Statement"]
+    assert sorted(statement["Sid"] for statement in statements) == ["Alarms", "AllowPublishThroughSSLOnly"]
+    assert len(synthesized.resources("AWS::CloudWatch::CompositeAlarm")) == 2
+
+
 def test_a_key_that_is_given_encrypts_the_topic_and_lets_cloudwatch_in(synthesize_stack):
     def build(stack):
         MmeMonitoring(stack, "Monitoring", endpoint=endpoint_of(stack), encryption_key=kms.Key(stack, "Mine"))
