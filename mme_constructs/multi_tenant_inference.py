@@ -12,6 +12,7 @@ from constructs import Construct
 from mme_constructs.artifact_store import ModelArtifactStore
 from mme_constructs.container import MultiModelContainer
 from mme_constructs.errors import PoolError
+from mme_constructs.fleet_watch import FleetWatch
 from mme_constructs.inference_component_endpoint import InferenceComponentEndpoint
 from mme_constructs.model_admission import ModelAdmission
 from mme_constructs.monitoring import MmeMonitoring
@@ -61,11 +62,13 @@ class PlatformFunctions:
         onboarding: default 1,024 MB, 29 s.
         invocation: default 1,024 MB, 29 s.
         admission: default 1,769 MB (one vCPU), 900 s: inspection is bound by the processor.
+        fleet_watch: default 256 MB, 30 s.
     """
 
     onboarding: FunctionSettings = field(default_factory=FunctionSettings)
     invocation: FunctionSettings = field(default_factory=FunctionSettings)
     admission: FunctionSettings = field(default_factory=lambda: FunctionSettings(memory_mb=1769, timeout_seconds=900))
+    fleet_watch: FunctionSettings = field(default_factory=lambda: FunctionSettings(memory_mb=256, timeout_seconds=30))
 
     def placed(self, private_access: PrivateAccess) -> PlatformFunctions:
         """The same functions, placed in a VPC without a way to the internet."""
@@ -73,6 +76,7 @@ class PlatformFunctions:
             onboarding=private_access.function_settings(self.onboarding),
             invocation=private_access.function_settings(self.invocation),
             admission=private_access.function_settings(self.admission),
+            fleet_watch=private_access.function_settings(self.fleet_watch),
         )
 
 
@@ -212,7 +216,9 @@ class MultiTenantInference(Construct):
         )
         """The role of tenants' sessions, opened by the administrator."""
         self.admin.allow_tenant_sessions(self.tenant_access)
-        self.monitoring = self._build_monitoring(PlatformMonitoring() if monitoring is None else monitoring)
+        self.monitoring = self._build_monitoring(
+            PlatformMonitoring() if monitoring is None else monitoring, functions.fleet_watch, log_settings
+        )
         """What watches the pools, in their order; empty if nothing does."""
 
     def _build_dedicated(
@@ -240,7 +246,9 @@ class MultiTenantInference(Construct):
             pools = [PoolSettings(container=MultiModelContainer.from_framework("xgboost", version="1.7-1"))]
         return tuple(pool if isinstance(pool, ModelPool) else self._build_pool(pool, private_access) for pool in pools)
 
-    def _build_monitoring(self, settings: PlatformMonitoring) -> tuple[MmeMonitoring, ...]:
+    def _build_monitoring(
+        self, settings: PlatformMonitoring, function_settings: FunctionSettings, log_settings: LogSettings
+    ) -> tuple[MmeMonitoring, ...]:
         watched: list[MmeMonitoring] = []
         for pool in self.pools if settings.enabled else ():
             first = watched[0] if watched else None
@@ -255,9 +263,14 @@ class MultiTenantInference(Construct):
                     runbook=settings.runbook,
                 )
             )
-        for first in watched[:1]:
-            first.add_admission(self.admission)
-            first.add_tenants(self.api.invocation.log_group)
+        if watched:
+            watched[0].add_admission(self.admission)
+            watched[0].add_tenants(self.api.invocation.log_group)
+            FleetWatch(
+                self, "FleetWatch", endpoints=[pool.endpoint for pool in self.pools], settings=function_settings, log_settings=log_settings
+            )
+        for each in watched:
+            each.add_stuck_updating()
         return tuple(watched)
 
     def _build_pool(self, settings: PoolSettings, private_access: PrivateAccess | None) -> ModelPool:

@@ -38,7 +38,8 @@ class PlatformStack(cdk.Stack):
             functions=PlatformFunctions(
                 onboarding=FunctionSettings(reserved_concurrency=50),
                 invocation=FunctionSettings(reserved_concurrency=150),
-                admission=FunctionSettings(memory_mb=1769, timeout_seconds=900, reserved_concurrency=20),
+                admission=FunctionSettings(memory_mb=1769, timeout_seconds=900, reserved_concurrency=15),
+                fleet_watch=FunctionSettings(memory_mb=256, timeout_seconds=30, reserved_concurrency=5),
             ),
             log_settings=LogSettings(removal_policy=lifetime.removal_policy),
             account_logging=True,

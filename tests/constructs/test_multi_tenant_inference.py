@@ -35,7 +35,7 @@ def test_without_arguments_it_is_a_whole_platform(stack):
     template = Template.from_stack(stack)
     template.resource_count_is("AWS::S3::Bucket", 1)
     template.resource_count_is("AWS::DynamoDB::Table", 1)
-    template.resource_count_is("AWS::Lambda::Function", 3)
+    template.resource_count_is("AWS::Lambda::Function", 4)
     template.resource_count_is("AWS::ApiGateway::RestApi", 1)
     template.resource_count_is("AWS::CloudWatch::CompositeAlarm", 1)
     template.resource_count_is("AWS::CloudWatch::Dashboard", 1)
