@@ -8,7 +8,7 @@ import aws_cdk as cdk
 from aws_cdk import aws_cloudwatch as cloudwatch
 
 from mme_constructs.errors import MetricError
-from mme_facts.metrics import Metric
+from mme_facts.metrics import Metric, MetricUseError
 
 __all__ = ["metric_of"]
 
@@ -39,10 +39,10 @@ def metric_of(
     if known is None:
         raise MetricError(f"{publisher} publish no such metric", value=name, allowed=", ".join(catalogue), fix="Use one of these")
     chosen = known.default_statistic if statistic is None else statistic
-    percentile = known.percentiles and chosen.startswith("p") and chosen[1:].replace(".", "", 1).isdigit()
-    if chosen not in known.statistics and not percentile:
-        allowed = ", ".join(known.statistics) + (", percentiles" if known.percentiles else "")
-        raise MetricError(f"{name} has no such statistic", value=chosen, allowed=allowed, fix="Use one of these")
+    try:
+        known.check_statistic(chosen)
+    except MetricUseError as error:
+        raise MetricError(error.what, value=error.value, allowed=error.allowed, fix="Use one of these") from error
     if period_minutes < 1:
         raise MetricError(f"{name} has one value a minute", value=period_minutes, allowed="whole minutes from 1", fix="Use 1 or more")
     return cloudwatch.Metric(
