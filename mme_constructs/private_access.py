@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import ipaddress
 import json
 from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Protocol
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 __all__ = ["InvokableEndpoint", "PrivateAccess"]
 
 _HTTPS = 443
+_CIDR = "10.0.0.0/16"
+_SUBNET_MASK = 20
 _IMAGES = frozenset({PrivateService.ECR_API, PrivateService.ECR_DOCKER})
 _PULL = ["ecr:BatchCheckLayerAvailability", "ecr:BatchGetImage", "ecr:GetAuthorizationToken", "ecr:GetDownloadUrlForLayer"]
 _ACCOUNT_ONLY = {
@@ -79,15 +82,15 @@ class PrivateAccess(Construct):
         vpc: a VPC that exists, with DNS support and DNS host names on. Default: one of its own with isolated subnets only.
         subnets: the subnets of ``vpc``, in at least two zones, whose route tables get the gateway endpoints. Default: its isolated ones.
         zones: how many Availability Zones a VPC of its own spans, 2 to 6, or their names. Default 2. Not for a given VPC.
-        cidr: IPv4 range of a VPC of its own. Default ``10.0.0.0/16``, of which each subnet takes 4,096 addresses. Not for a given VPC.
+        cidr: IPv4 range of a VPC of its own, with 4,096 addresses for each zone. Default ``10.0.0.0/16``. Not for a given VPC.
         pull_images: whether container images come through the VPC, as they do for endpoints placed in it. Default: yes.
         fips: whether SageMaker's endpoints are the FIPS variants. They take no endpoint policy; functions placed here are told their name.
             Default: no.
         already_there: services whose endpoints the given VPC has; they are neither made nor given policies. Default: none.
 
     Raises:
-        NetworkError: fewer than two zones, no usable subnet, settings of a new VPC for a given one, an unknown service, or FIPS where
-            SageMaker has none.
+        NetworkError: fewer than two zones, too few addresses, no usable subnet, settings of a new VPC for a given one, an unknown
+            service, or FIPS where SageMaker has none.
 
     Sources: Amazon SageMaker AI, Connect to SageMaker AI Within your VPC; Give SageMaker AI hosted endpoints access to resources in your
     Amazon VPC; Amazon ECR, Amazon ECR interface VPC endpoints; Amazon API Gateway, Private REST APIs.
@@ -111,6 +114,7 @@ class PrivateAccess(Construct):
         stack = cdk.Stack.of(scope)
         there = check_names(already_there)
         names = _zone_names(2 if zones is None else zones)
+        _check_range(_CIDR if cidr is None else cidr, len(names))
         if fips:
             check_fips_region(stack.region)
         if vpc is not None and (zones is not None or cidr is not None):
@@ -130,7 +134,7 @@ class PrivateAccess(Construct):
         """Whether `allow_invoke` can be called, and must be at least once: not with FIPS, nor with an endpoint that was there."""
         self._fips = fips
         self._invocations = 0
-        self.vpc = self._build_vpc(names, "10.0.0.0/16" if cidr is None else cidr) if vpc is None else vpc
+        self.vpc = self._build_vpc(names, _CIDR if cidr is None else cidr) if vpc is None else vpc
         """The VPC."""
         self.subnets: tuple[ec2.ISubnet, ...] = chosen or tuple(self.vpc.isolated_subnets)
         """The subnets of its clients."""
@@ -276,7 +280,9 @@ class PrivateAccess(Construct):
             nat_gateways=0,
             create_internet_gateway=False,
             restrict_default_security_group=False,
-            subnet_configuration=[ec2.SubnetConfiguration(name="Private", subnet_type=ec2.SubnetType.PRIVATE_ISOLATED, cidr_mask=20)],
+            subnet_configuration=[
+                ec2.SubnetConfiguration(name="Private", subnet_type=ec2.SubnetType.PRIVATE_ISOLATED, cidr_mask=_SUBNET_MASK)
+            ],
         )
         unused = "Nothing joins the default group, and the VPC has no way in; closing it would take a custom resource with a role."
         acknowledge(vpc, {"NIST.800.53.R5-VPCDefaultSecurityGroupClosed": unused})
@@ -387,6 +393,22 @@ def _zone_names(zones: int | Sequence[str]) -> list[str]:
             fix="Use 2, so that the loss of a zone leaves one",
         )
     return names
+
+
+def _check_range(cidr: str, zones: int) -> None:
+    widest = 16  # the largest VPC (Amazon VPC, VPC CIDR blocks)
+    narrowest = _SUBNET_MASK - (zones - 1).bit_length()
+    try:
+        fits = widest <= ipaddress.IPv4Network(cidr).prefixlen <= narrowest
+    except ValueError:
+        fits = False
+    if not fits:
+        raise NetworkError(
+            f"The range has no room for {zones} subnets of 4,096 addresses, or is none",
+            value=cidr,
+            allowed=f"an IPv4 range from /{widest} to /{narrowest}",
+            fix=f"Use a range such as {_CIDR}",
+        )
 
 
 def _choose(stack: cdk.Stack, vpc: ec2.IVpc, selection: ec2.SubnetSelection | None) -> tuple[ec2.ISubnet, ...]:

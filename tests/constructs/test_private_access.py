@@ -194,6 +194,17 @@ def test_rejects_less_than_two_zones_more_than_six_and_one_zone_twice(stack, zon
         _private(stack, zones=zones)
 
 
+@pytest.mark.parametrize("cidr", ["10.0.0.0/20", "10.0.0.0/15", "10.0.0.1/16", "fd00::/16", "ten"])
+def test_rejects_a_range_without_room_for_two_subnets(stack, cidr):
+    with pytest.raises(NetworkError, match=f"no room for 2 subnets.*got '{cidr}'; allowed: an IPv4 range from /16 to /19"):
+        _private(stack, cidr=cidr)
+
+
+@pytest.mark.parametrize(("cidr", "zones"), [("10.0.0.0/19", 2), ("10.0.0.0/18", 3), ("10.0.0.0/17", 6)])
+def test_the_smallest_range_holds_its_subnets(synthesize_stack, cidr, zones):
+    assert len(synthesize_stack(lambda stack: _private(stack, cidr=cidr, zones=zones)).resources("AWS::EC2::Subnet")) == zones
+
+
 def test_rejects_a_given_vpc_in_one_zone_or_without_isolated_subnets(stack):
     with pytest.raises(NetworkError, match="got '1 subnets in 1 zones'"):
         _private(stack, vpc=_given_vpc(stack, zones=1))

@@ -1,9 +1,9 @@
-"""What a tenant's session reaches, judged by an evaluator of the IAM rules that the policies use."""
+"""Who opens a tenant's session, and which paths of the API it reaches; what it reaches besides stands in ``test_isolation``."""
 
 from __future__ import annotations
 
 import json
-import re
+from collections import defaultdict
 
 import aws_cdk as cdk
 import pytest
@@ -11,6 +11,7 @@ from aws_cdk import aws_iam as iam
 
 from mme_constructs import ModelArtifactStore, ModelPool, MultiModelEndpoint, PlatformAdmin, TenantAccess, TenantApi, TenantRegistry
 from mme_constructs.errors import TrustError
+from tests.constructs.iam_evaluation import Request, decide, resolved
 
 
 def _api(stack):
@@ -41,69 +42,58 @@ def _policy(synthesized, role):
     return policy["Properties"]["PolicyDocument"]["Statement"]
 
 
-def _text(resource):
-    """A resource with the API's id as it would be deployed."""
-    if isinstance(resource, str):
-        return resource
-    return "".join(part if isinstance(part, str) else "abcde12345" for part in resource["Fn::Join"][1])
+def _decide(statements, *calls):
+    """Whether a tenant's session may call a method and path of the API, for each (tenant, method, path)."""
+    on_the_api = [statement for statement in statements if statement["Action"] == "execute-api:Invoke"]
+    deployed = resolved(on_the_api, defaultdict(lambda: "abcde12345"))
+    requests = [
+        Request(
+            "execute-api:Invoke",
+            f"arn:aws:execute-api:eu-central-1:111122223333:abcde12345/v1/{method}{path}",
+            {"aws:PrincipalTag/tenant": tenant},
+        )
+        for tenant, method, path in calls
+    ]
+    return dict(zip(calls, decide({"Statement": deployed}, requests), strict=True))
 
 
-def _matches(pattern, value):
-    """IAM's wildcards: ``*`` any text, slashes too, ``?`` one character."""
-    return re.fullmatch("".join({"*": ".*", "?": "."}.get(character, re.escape(character)) for character in pattern), value) is not None
-
-
-def _allowed(statements, tenant, method, path):
-    requested = f"arn:aws:execute-api:eu-central-1:111122223333:abcde12345/v1/{method}{path}"
-    return any(
-        _matches(_text(resource).replace("${aws:PrincipalTag/tenant}", tenant), requested)
-        for statement in statements
-        if statement["Effect"] == "Allow" and statement["Action"] == "execute-api:Invoke"
-        for resource in (statement["Resource"] if isinstance(statement["Resource"], list) else [statement["Resource"]])
-    )
-
-
-@pytest.mark.parametrize(
-    ("method", "path"),
-    [
-        ("GET", "/tenants/acme"),
-        ("GET", "/tenants/acme/models"),
-        ("POST", "/tenants/acme/models/churn/versions"),
-        ("GET", "/tenants/acme/models/churn/versions/v1-0123456789ab"),
-        ("POST", "/tenants/acme/models/churn/invocations"),
-    ],
+OWN = (
+    ("acme", "GET", "/tenants/acme"),
+    ("acme", "GET", "/tenants/acme/models"),
+    ("acme", "POST", "/tenants/acme/models/churn/versions"),
+    ("acme", "GET", "/tenants/acme/models/churn/versions/v1-0123456789ab"),
+    ("acme", "POST", "/tenants/acme/models/churn/invocations"),
 )
-def test_a_tenant_reaches_its_own_paths(access, method, path):
-    assert _allowed(_policy(access, "Access"), "acme", method, path)
-
-
-@pytest.mark.parametrize(
-    ("tenant", "method", "path"),
-    [
-        ("acme", "GET", "/tenants/acme-evil"),
-        ("acme", "GET", "/tenants/acme-evil/models"),
-        ("acme-evil", "GET", "/tenants/acme/models"),
-        ("acme", "GET", "/tenants/Acme/models"),
-        ("acme", "GET", "/tenants/globex/models"),
-        ("acme", "POST", "/tenants/globex/models/churn/invocations"),
-        ("acme", "GET", "/tenants"),
-        ("acme", "PUT", "/tenants/acme"),
-        ("acme", "DELETE", "/tenants/acme/models/churn"),
-        # A wildcard in place of the method would match these: the other tenant's model is called "tenants".
-        ("versions", "GET", "/tenants/globex/models/tenants/versions/v1-0123456789ab"),
-        ("models", "GET", "/tenants/tenants/models/churn"),
-    ],
+FOREIGN = (
+    ("acme", "GET", "/tenants/acme-evil"),
+    ("acme", "GET", "/tenants/acme-evil/models"),
+    ("acme-evil", "GET", "/tenants/acme/models"),
+    ("acme", "GET", "/tenants/Acme/models"),
+    ("acme", "GET", "/tenants/globex/models"),
+    ("acme", "POST", "/tenants/globex/models/churn/invocations"),
+    ("acme", "GET", "/tenants"),
+    ("acme", "PUT", "/tenants/acme"),
+    ("acme", "DELETE", "/tenants/acme/models/churn"),
+    # A wildcard in place of the method would match these: the other tenant's model is called "tenants".
+    ("versions", "GET", "/tenants/globex/models/tenants/versions/v1-0123456789ab"),
+    ("models", "GET", "/tenants/tenants/models/churn"),
 )
-def test_a_tenant_reaches_nothing_else(access, tenant, method, path):
-    assert not _allowed(_policy(access, "Access"), tenant, method, path)
+
+
+def test_a_tenant_reaches_its_own_paths(access):
+    assert _decide(_policy(access, "Access"), *OWN) == dict.fromkeys(OWN, True)
+
+
+def test_a_tenant_reaches_nothing_else(access):
+    assert _decide(_policy(access, "Access"), *FOREIGN) == dict.fromkeys(FOREIGN, False)
 
 
 def test_with_a_wildcard_for_the_method_another_tenants_model_would_be_reached():
     """Why the policy spells the methods out."""
-    statement = {"Effect": "Allow", "Action": "execute-api:Invoke"}
     resource = "arn:aws:execute-api:eu-central-1:111122223333:abcde12345/v1/*/tenants/${aws:PrincipalTag/tenant}/*"
+    statement = {"Effect": "Allow", "Action": "execute-api:Invoke", "Resource": resource}
     reached = ("versions", "GET", "/tenants/globex/models/tenants/versions/v1-0123456789ab")
-    assert _allowed([statement | {"Resource": resource}], *reached)
+    assert _decide([statement], reached) == {reached: True}
 
 
 def test_the_role_grants_calls_of_the_api_only(access):
@@ -129,8 +119,8 @@ def test_only_the_named_principal_may_open_a_session_and_must_tag_it(access):
 
 def test_the_administrator_reaches_every_path_and_opens_tenants_sessions(access):
     statements = _policy(access, "Admin")
-    assert _allowed(statements, "", "PUT", "/tenants/acme")
-    assert _allowed(statements, "", "POST", "/tenants/globex/models/churn/invocations")
+    calls = (("", "PUT", "/tenants/acme"), ("", "POST", "/tenants/globex/models/churn/invocations"))
+    assert _decide(statements, *calls) == dict.fromkeys(calls, True)
     (sessions,) = [statement for statement in statements if "sts:AssumeRole" in statement["Action"]]
     (tenant_role,) = [name for name in access.resources("AWS::IAM::Role") if name.startswith("Access")]
     assert sessions["Action"] == ["sts:AssumeRole", "sts:TagSession"]

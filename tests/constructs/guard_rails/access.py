@@ -71,6 +71,16 @@ def _two_zones(stack: cdk.Stack) -> None:
     private.allow_invoke(MultiModelEndpoint.from_endpoint_attributes(stack, "Shared", endpoint_name="shared"))
 
 
+def _small_range(stack: cdk.Stack) -> None:
+    private = PrivateAccess(stack, "Private", store=ModelArtifactStore(stack, "Store"), cidr="10.0.0.0/22")
+    private.allow_invoke(MultiModelEndpoint.from_endpoint_attributes(stack, "Shared", endpoint_name="shared"))
+
+
+def _wide_range(stack: cdk.Stack) -> None:
+    private = PrivateAccess(stack, "Private", store=ModelArtifactStore(stack, "Store"), cidr="10.0.0.0/18")
+    private.allow_invoke(MultiModelEndpoint.from_endpoint_attributes(stack, "Shared", endpoint_name="shared"))
+
+
 def _given_vpc(stack: cdk.Stack, *zones: str) -> ec2.IVpc:
     return ec2.Vpc.from_vpc_attributes(
         stack,
@@ -196,6 +206,14 @@ RAILS = (
         "access to resources in your Amazon VPC).",
         _one_zone,
         _two_zones,
+        NetworkError,
+    ),
+    GuardRail(
+        "A private network without room",
+        "Each instance of an endpoint takes two addresses or more, and functions and VPC endpoints take theirs (Amazon SageMaker AI, Give "
+        "SageMaker AI hosted endpoints access to resources in your Amazon VPC).",
+        _small_range,
+        _wide_range,
         NetworkError,
     ),
     GuardRail(
