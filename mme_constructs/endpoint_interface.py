@@ -164,6 +164,14 @@ class EndpointOperations(EndpointIdentity):
         """Requests answered with 5XX, summed."""
         return self.metric("Invocation5XXErrors")
 
+    def metric_invocation_model_errors(self) -> cloudwatch.Metric:
+        """Requests that the container did not answer with 2XX, timeouts included, summed."""
+        return self.metric("InvocationModelErrors")
+
+    def metric_overhead_latency(self, statistic: str = "Average") -> cloudwatch.Metric:
+        """Time SageMaker took besides the container, microseconds."""
+        return self.metric("OverheadLatency", statistic=statistic)
+
     def metric_model_latency(self, statistic: str = "p99") -> cloudwatch.Metric:
         """Time the container took, microseconds."""
         return self.metric("ModelLatency", statistic=statistic)
@@ -175,6 +183,14 @@ class EndpointOperations(EndpointIdentity):
     def metric_model_loading_wait_time(self, statistic: str = "Maximum") -> cloudwatch.Metric:
         """Time requests waited for download and load, microseconds."""
         return self.metric("ModelLoadingWaitTime", statistic=statistic)
+
+    def metric_model_downloading_time(self, statistic: str = "Average") -> cloudwatch.Metric:
+        """Time of downloads from S3, microseconds."""
+        return self.metric("ModelDownloadingTime", statistic=statistic)
+
+    def metric_model_loading_time(self, statistic: str = "Average") -> cloudwatch.Metric:
+        """Time the container took to load models, microseconds."""
+        return self.metric("ModelLoadingTime", statistic=statistic)
 
     def metric_model_unloads(self) -> cloudwatch.Metric:
         """Number of unloads: the sample count of ``ModelUnloadingTime``."""
@@ -195,3 +211,11 @@ class EndpointOperations(EndpointIdentity):
     def metric_disk_utilization(self) -> cloudwatch.Metric:
         """Disk in percent, 0 to 100."""
         return self.metric("DiskUtilization")
+
+    def metric_gpu_utilization(self) -> cloudwatch.Metric:
+        """GPU in percent, 0 to 100: the documented types have one."""
+        return self.metric("GPUUtilization")
+
+    def metric_gpu_memory_utilization(self) -> cloudwatch.Metric:
+        """GPU memory in percent, 0 to 100."""
+        return self.metric("GPUMemoryUtilization")

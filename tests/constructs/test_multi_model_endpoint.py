@@ -259,6 +259,12 @@ def test_every_metric_of_the_catalogue_is_offered_with_its_official_name(stack, 
         ("metric_cpu_utilization", "CPUUtilization", "Average"),
         ("metric_memory_utilization", "MemoryUtilization", "Average"),
         ("metric_disk_utilization", "DiskUtilization", "Average"),
+        ("metric_invocation_model_errors", "InvocationModelErrors", "Sum"),
+        ("metric_overhead_latency", "OverheadLatency", "Average"),
+        ("metric_model_downloading_time", "ModelDownloadingTime", "Average"),
+        ("metric_model_loading_time", "ModelLoadingTime", "Average"),
+        ("metric_gpu_utilization", "GPUUtilization", "Average"),
+        ("metric_gpu_memory_utilization", "GPUMemoryUtilization", "Average"),
     ],
 )
 def test_named_metrics_carry_name_and_statistic(stack, method, name, statistic):
