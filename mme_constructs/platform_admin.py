@@ -8,6 +8,7 @@ from aws_cdk import aws_iam as iam
 from constructs import Construct
 
 from mme_constructs.acknowledge import acknowledge_wildcards
+from mme_constructs.trust import check_trusted
 
 if TYPE_CHECKING:
     from mme_constructs.tenant_access import TenantAccess
@@ -24,6 +25,9 @@ class PlatformAdmin(Construct):
         id: the id below the parent.
         api: the API.
         trusted: who may assume it. Default: the account, that is, principals of the account whose own policies allow it.
+
+    Raises:
+        TrustError: ``trusted`` is anybody.
     """
 
     def __init__(
@@ -34,6 +38,8 @@ class PlatformAdmin(Construct):
         api: TenantApi,
         trusted: iam.IPrincipal | None = None,
     ) -> None:
+        if trusted is not None:
+            check_trusted([trusted], doing="run the platform")
         super().__init__(scope, id)
         self.role = iam.Role(
             self,

@@ -10,7 +10,7 @@ from aws_cdk import aws_iam as iam
 from constructs import Construct
 
 from mme_constructs.acknowledge import acknowledge_wildcards
-from mme_constructs.errors import TrustError
+from mme_constructs.trust import check_trusted
 from mme_facts.grammar import TENANT_TAG, tenant_pattern
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ class TenantAccess(Construct):
         endpoints: Sequence[IMultiModelEndpoint] = (),
         dedicated_endpoints: Sequence[DedicatedEndpoint] = (),
     ) -> None:
-        _check_trusted(trusted)
+        check_trusted(trusted, doing="open a tenant's session")
         super().__init__(scope, id)
         conditions = {
             "StringLike": {f"aws:RequestTag/{TENANT_TAG}": "?*"},
@@ -130,15 +130,3 @@ class TenantAccess(Construct):
             self.role,
             {":inference-component/*": "The component's resource tag decides whose it is; a condition compares it with the session's."},
         )
-
-
-def _check_trusted(trusted: Sequence[iam.IPrincipal]) -> None:
-    allowed = "named principals, such as a role or iam.ArnPrincipal"
-    if not trusted:
-        raise TrustError("Nobody could open a tenant's session", value=[], allowed=allowed, fix="Pass the role that signs tenants in")
-    for principal in trusted:
-        named = [name for names in principal.policy_fragment.principal_json.values() for name in names]
-        if isinstance(principal, iam.StarPrincipal | iam.AnyPrincipal) or "*" in named or not named:
-            raise TrustError(
-                "Anybody could open a tenant's session", value=type(principal).__name__, allowed=allowed, fix="Name the principals"
-            )

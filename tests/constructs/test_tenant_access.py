@@ -133,6 +133,13 @@ def test_the_administrator_is_assumable_by_whom_the_account_allows(access):
     assert statement["Principal"] == {"AWS": "arn:aws:iam::111122223333:root"}
 
 
+def test_rejects_an_administrator_that_anybody_is(stack):
+    api = _api(stack)
+    with pytest.raises(TrustError, match="Anybody could run the platform: got 'ArnPrincipal'"):
+        PlatformAdmin(stack, "Admin", api=api, trusted=iam.ArnPrincipal("*"))
+    PlatformAdmin(stack, "Named", api=api, trusted=iam.ArnPrincipal("arn:aws:iam::111122223333:role/Operators"))
+
+
 def test_rejects_a_role_for_nobody_or_anybody(stack):
     api = _api(stack)
     with pytest.raises(TrustError, match="Nobody could open"):

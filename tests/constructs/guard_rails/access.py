@@ -11,6 +11,7 @@ from mme_constructs import (
     ModelArtifactStore,
     ModelPool,
     MultiModelEndpoint,
+    PlatformAdmin,
     PrivateAccess,
     TenantAccess,
     TenantApi,
@@ -59,6 +60,14 @@ def _nobody_is_trusted(stack: cdk.Stack) -> None:
 
 def _a_role_is_trusted(stack: cdk.Stack) -> None:
     TenantAccess(stack, "Access", api=_api(stack), trusted=[iam.ArnPrincipal("arn:aws:iam::123456789012:role/SignIn")])
+
+
+def _anybody_runs_the_platform(stack: cdk.Stack) -> None:
+    PlatformAdmin(stack, "Admin", api=_api(stack), trusted=iam.AnyPrincipal())
+
+
+def _a_role_runs_the_platform(stack: cdk.Stack) -> None:
+    PlatformAdmin(stack, "Admin", api=_api(stack), trusted=iam.ArnPrincipal("arn:aws:iam::123456789012:role/Operators"))
 
 
 def _one_zone(stack: cdk.Stack) -> None:
@@ -198,6 +207,13 @@ RAILS = (
         "A role without a trusted principal cannot be deployed (AWS IAM, AssumeRolePolicyDocument).",
         _nobody_is_trusted,
         _a_role_is_trusted,
+        TrustError,
+    ),
+    GuardRail(
+        "A platform that anybody runs",
+        "The administrator reaches every path of the API and opens sessions for every tenant.",
+        _anybody_runs_the_platform,
+        _a_role_runs_the_platform,
         TrustError,
     ),
     GuardRail(
