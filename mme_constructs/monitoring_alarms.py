@@ -66,6 +66,7 @@ def tuned(rule: Rule, settings: AlarmSettings) -> Rule:
             allowed="None",
             fix="Leave it out, or add an alarm with add_alarm",
         )
+    _check_threshold(rule, settings.threshold)
     periods = rule.periods if settings.periods is None else settings.periods
     breaching = settings.breaching_periods
     if breaching is None:
@@ -80,6 +81,17 @@ def tuned(rule: Rule, settings: AlarmSettings) -> Rule:
     )
     check_window(result.period_minutes, result.periods, result.breaching_periods)
     return result
+
+
+def _check_threshold(rule: Rule, threshold: float | None) -> None:
+    greatest = rule.greatest_threshold
+    if threshold is not None and (threshold < 0 or (greatest is not None and threshold > greatest)):
+        raise AlarmError(
+            f"The threshold of {rule.id} is never or always crossed",
+            value=threshold,
+            allowed=f"0 to {greatest:g}{rule.unit}" if greatest is not None else "0 or more",
+            fix="Use the unit of its runbook page",
+        )
 
 
 def check_window(period_minutes: int, periods: int, breaching_periods: int) -> None:

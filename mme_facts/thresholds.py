@@ -124,6 +124,7 @@ class Rule(Page):
         hurts_users: whether it is part of the composite alarm.
         needs_cache: whether it says nothing when ``ModelCacheSetting`` is ``Disabled``.
         flag: whether the expression is 1 or 0, so that another threshold makes no sense.
+        is_ratio: whether it is a number from 0 to 1.
     """
 
     section: Section
@@ -144,6 +145,14 @@ class Rule(Page):
     hurts_users: bool = False
     needs_cache: bool = False
     flag: bool = False
+    is_ratio: bool = False
+
+    @property
+    def greatest_threshold(self) -> float | None:
+        """The greatest threshold that can be meant, in the unit that people see; ``None``: any."""
+        if self.is_ratio:
+            return 1.0
+        return 100.0 if self.unit == " %" else None
 
     def limit(self, *, vcpus: int = 1, gpus: int = 1) -> float:
         """The threshold for an instance type, in the expression's unit."""
@@ -294,6 +303,7 @@ _RULES = (
         breach="below",
         threshold=0.9,
         missing_reason="The metric has data only with requests; without them no hit is missing.",
+        is_ratio=True,
         needs_cache=True,
     ),
     Rule(

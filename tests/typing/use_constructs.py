@@ -117,7 +117,7 @@ def platform(scope: cdk.Stack) -> MultiTenantInference:
     ModelAdmission(scope, "Admission", store=store, registry=registry, pools=pools, settings=FunctionSettings(timeout_seconds=900))
     admin = PlatformAdmin(scope, "Admin", api=api, trusted=iam.AccountRootPrincipal())
     admin.allow_tenant_sessions(TenantAccess(scope, "Tenants", api=api, trusted=[admin.role]))
-    monitoring = MmeMonitoring(scope, "Monitoring", endpoint=pools[0].endpoint, overrides={"low-cache-hit": AlarmSettings(threshold=80)})
+    monitoring = MmeMonitoring(scope, "Monitoring", endpoint=pools[0].endpoint, overrides={"low-cache-hit": AlarmSettings(threshold=0.8)})
     assert monitoring.alarms
     code: lambda_.Code = LambdaCode.code(scope)
     assert code is not None
