@@ -308,7 +308,7 @@ class TestObjectEvents:
 
 
 def test_a_template_with_an_unknown_resource_type_is_refused_before_anything_is_created(bench):
-    template = {"Resources": {"Bucket": {"Type": "AWS::S3::Bucket"}, "Other": {"Type": "AWS::SageMaker::InferenceComponent"}}}
+    template = {"Resources": {"Bucket": {"Type": "AWS::S3::Bucket"}, "Other": {"Type": "AWS::SageMaker::NotebookInstance"}}}
     cloudformation = bench.client("cloudformation")
     with pytest.raises(ClientError, match="Unrecognized resource types"):
         cloudformation.create_stack(StackName="unknown", TemplateBody=json.dumps(template))
