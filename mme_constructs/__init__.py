@@ -9,6 +9,7 @@ from mme_facts.lazy import attach
 
 if TYPE_CHECKING:
     from mme_constructs.artifact_store import ModelArtifactStore as ModelArtifactStore
+    from mme_constructs.capacity_size import CapacitySize as CapacitySize
     from mme_constructs.component_settings import ComponentScaling as ComponentScaling
     from mme_constructs.component_settings import ComputeRequirements as ComputeRequirements
     from mme_constructs.container import ImageLocation as ImageLocation
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
     from mme_constructs.data_capture import DataCapture as DataCapture
     from mme_constructs.deployment import AllAtOnceDeployment as AllAtOnceDeployment
     from mme_constructs.deployment import CanaryDeployment as CanaryDeployment
-    from mme_constructs.deployment import CapacitySize as CapacitySize
     from mme_constructs.deployment import LinearDeployment as LinearDeployment
     from mme_constructs.deployment import RollingDeployment as RollingDeployment
     from mme_constructs.endpoint_interface import IMultiModelEndpoint as IMultiModelEndpoint
@@ -62,7 +62,7 @@ __getattr__, __dir__ = attach(
         "AllAtOnceDeployment": "deployment",
         "CacheScaling": "scaling",
         "CanaryDeployment": "deployment",
-        "CapacitySize": "deployment",
+        "CapacitySize": "capacity_size",
         "ComponentScaling": "component_settings",
         "ComputeRequirements": "component_settings",
         "ConfigurationError": "errors",

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from aws_cdk import aws_sagemaker as sagemaker
 
-from mme_constructs.deployment import CapacitySize, RollingDeployment
+from mme_constructs.capacity_size import CapacitySize
+from mme_constructs.deployment import RollingDeployment
 from mme_constructs.errors import AutoScalingError, InferenceComponentError
 from mme_constructs.scaling import check_cooldown
 

@@ -10,82 +10,21 @@ RollingUpdatePolicy, AutoRollbackConfig.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from aws_cdk import aws_cloudwatch as cloudwatch
 from aws_cdk import aws_sagemaker as sagemaker
 
+from mme_constructs.capacity_size import CapacitySize
 from mme_constructs.errors import DeploymentError
 
-__all__ = ["AllAtOnceDeployment", "CanaryDeployment", "CapacitySize", "Deployment", "LinearDeployment", "RollingDeployment", "render"]
+__all__ = ["AllAtOnceDeployment", "CanaryDeployment", "Deployment", "LinearDeployment", "RollingDeployment", "render"]
 
 _Config = sagemaker.CfnEndpoint.DeploymentConfigProperty
 _Routing = sagemaker.CfnEndpoint.TrafficRoutingConfigProperty
 GREATEST_ALARMS = 10
-
-
-@dataclass(frozen=True, slots=True)
-class CapacitySize:
-    """A part of a fleet: a percentage of its instances or a number of them. Make one with `of_percent` or `of_instances`.
-
-    Attributes:
-        value: percent or instances, from 1.
-        in_percent: whether it is a percentage.
-    """
-
-    value: int
-    in_percent: bool
-
-    def __post_init__(self) -> None:
-        if self.value < 1 or (self.in_percent and self.value > 100):
-            allowed = "1 to 100 percent" if self.in_percent else "1 instance or more"
-            raise DeploymentError("The size of a step is out of range", value=self.value, allowed=allowed, fix="Use such a size")
-
-    @classmethod
-    def of_percent(cls, percent: int) -> CapacitySize:
-        """A percentage of the variant's instances; raises `DeploymentError`."""
-        return cls(percent, in_percent=True)
-
-    @classmethod
-    def of_instances(cls, instances: int) -> CapacitySize:
-        """A number of instances; raises `DeploymentError`."""
-        return cls(instances, in_percent=False)
-
-    def check(self, what: str, smallest_percent: int, greatest_instances: int | None = None) -> None:
-        """Refuse a size outside the service's ``smallest_percent`` to 50 % of the fleet.
-
-        Args:
-            what: the size's name in the error's text.
-            smallest_percent: least percentage.
-            greatest_instances: the largest fleet that there can be; None if it is not known yet.
-
-        Raises:
-            DeploymentError: it is outside.
-        """
-        if self.in_percent and not smallest_percent <= self.value <= 50:
-            raise DeploymentError(
-                f"{what} is out of range", value=f"{self.value} %", allowed=f"{smallest_percent} to 50 % of the instances", fix="Use 10"
-            )
-        if not self.in_percent and greatest_instances is not None and self.value * 2 > greatest_instances:
-            raise DeploymentError(
-                f"{what} is more than half of the largest fleet",
-                value=f"{self.value} of {greatest_instances} instances",
-                allowed=f"up to 50 %, here {greatest_instances // 2}",
-                fix="Use fewer instances, or a percentage",
-            )
-
-    def steps(self, instances: int) -> int:
-        """How many steps of this size a fleet of ``instances`` takes."""
-        return math.ceil((100 if self.in_percent else instances) / self.value)
-
-    def render(self) -> sagemaker.CfnEndpoint.CapacitySizeProperty:
-        """The property."""
-        return sagemaker.CfnEndpoint.CapacitySizeProperty(
-            type="CAPACITY_PERCENT" if self.in_percent else "INSTANCE_COUNT", value=self.value
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,8 +42,8 @@ class _BlueGreen:
         _check_range("termination_wait_seconds", self.termination_wait_seconds, 0, 3600)
         self._check_total(1)
 
-    def check(self, instances: int, variants: int) -> None:
-        """Refuse what cannot work for a fleet of at most ``instances`` and this many ``variants``; raises `DeploymentError`."""
+    def check(self, fleet: tuple[int, int], variants: int) -> None:
+        """Refuse what cannot work for a fleet of so many instances (fewest, most) and ``variants``; raises `DeploymentError`."""
 
     def render(self) -> _Config:
         """The property."""
@@ -154,15 +93,15 @@ class CanaryDeployment(_BlueGreen):
         size: of the canary, at most 50 %. Default 10 %.
     """
 
-    size: CapacitySize = CapacitySize(10, in_percent=True)
+    size: CapacitySize = field(default_factory=lambda: CapacitySize.of_percent(10))
 
     def __post_init__(self) -> None:
         _BlueGreen.__post_init__(self)
         self.size.check("The canary", 1)
 
-    def check(self, instances: int, variants: int) -> None:  # noqa: ARG002 - a canary may have several variants
-        """Refuse a canary of more than half of ``instances``; raises `DeploymentError`."""
-        self.size.check("The canary", 1, instances)
+    def check(self, fleet: tuple[int, int], variants: int) -> None:  # noqa: ARG002 - a canary may have several variants
+        """Refuse a canary of more than half of the largest ``fleet``; raises `DeploymentError`."""
+        self.size.check("The canary", 1, fleet)
 
     def _routing(self) -> _Routing:
         return _Routing(type="CANARY", wait_interval_in_seconds=self.wait_seconds, canary_size=self.size.render())
@@ -176,7 +115,7 @@ class LinearDeployment(_BlueGreen):
         step: 10 to 50 %. Default 25 %: four waits.
     """
 
-    step: CapacitySize = CapacitySize(25, in_percent=True)
+    step: CapacitySize = field(default_factory=lambda: CapacitySize.of_percent(25))
 
     def __post_init__(self) -> None:
         _BlueGreen.__post_init__(self)
@@ -184,10 +123,10 @@ class LinearDeployment(_BlueGreen):
         if self.step.in_percent:
             self._check_total(self.step.steps(0))
 
-    def check(self, instances: int, variants: int) -> None:  # noqa: ARG002 - linear steps may have several variants
-        """Refuse a step of more than half of ``instances`` and waits that do not fit; raises `DeploymentError`."""
-        self.step.check("The linear step", 10, instances)
-        self._check_total(self.step.steps(instances))
+    def check(self, fleet: tuple[int, int], variants: int) -> None:  # noqa: ARG002 - linear steps may have several variants
+        """Refuse a step that fits no size of the ``fleet`` and waits that do not fit its largest; raises `DeploymentError`."""
+        self.step.check("The linear step", 10, fleet)
+        self._check_total(self.step.steps(fleet[1]))
 
     def _routing(self) -> _Routing:
         return _Routing(type="LINEAR", wait_interval_in_seconds=self.wait_seconds, linear_step_size=self.step.render())
@@ -208,7 +147,7 @@ class RollingDeployment:
         DeploymentError: a number is out of range or the waits do not fit.
     """
 
-    batch: CapacitySize = CapacitySize(25, in_percent=True)
+    batch: CapacitySize = field(default_factory=lambda: CapacitySize.of_percent(25))
     rollback_batch: CapacitySize | None = None
     wait_seconds: int = 300
     timeout_seconds: int | None = None
@@ -221,8 +160,8 @@ class RollingDeployment:
         if self.batch.in_percent:
             self._check_total(self.batch.steps(0))
 
-    def check(self, instances: int, variants: int) -> None:
-        """Refuse several ``variants``, a batch of more than half of ``instances``, waits that do not fit; raises `DeploymentError`."""
+    def check(self, fleet: tuple[int, int], variants: int) -> None:
+        """Refuse several ``variants``, a batch that fits no size of the ``fleet``, waits that do not fit; raises `DeploymentError`."""
         if variants > 1:
             raise DeploymentError(
                 "Rolling deployment excludes endpoints of several variants",
@@ -230,8 +169,8 @@ class RollingDeployment:
                 allowed="one variant",
                 fix="Use a canary or linear deployment",
             )
-        self.batch.check("The rolling batch", 5, instances)
-        self._check_total(self.batch.steps(instances))
+        self.batch.check("The rolling batch", 5, fleet)
+        self._check_total(self.batch.steps(fleet[1]))
 
     def render(self) -> _Config:
         """The property."""

@@ -127,7 +127,7 @@ class MultiModelEndpoint(EndpointOperations, cdk.Resource):
         for variant in resolved:
             cautions |= variant.check_instances(encrypted=encryption_key is not None, allow_undocumented_gpu=allow_undocumented_gpu)
             if deployment is not None:
-                deployment.check(variant.greatest, len(resolved))
+                deployment.check((variant.smallest, variant.greatest), len(resolved))
         super().__init__(scope, id)
         for caution in sorted(cautions):
             cdk.Annotations.of(self).add_warning_v2(caution.id, caution.text)

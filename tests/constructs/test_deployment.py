@@ -133,9 +133,28 @@ def test_one_second_more_than_all_waits_is_enough():
     assert LinearDeployment(wait_seconds=300, timeout_seconds=1201).timeout_seconds == 1201
 
 
-def test_rejects_a_step_of_more_than_half_of_the_largest_fleet(stack):
-    with pytest.raises(DeploymentError, match="got '3 of 4 instances'"):
-        _endpoint(stack, deployment=CanaryDeployment(size=CapacitySize.of_instances(3)))
+@pytest.mark.parametrize(
+    ("deployment", "fleet", "text"),
+    [
+        (
+            CanaryDeployment(size=CapacitySize.of_instances(3)),
+            (2, 4),
+            "for every size of the fleet: got '3 of 2 to 4 instances'",
+        ),
+        (LinearDeployment(step=CapacitySize.of_instances(1)), (11, 20), "got '1 of 11 to 20 instances'; allowed: 10 to 50 %"),
+        (RollingDeployment(batch=CapacitySize.of_instances(1)), (21, 40), "got '1 of 21 to 40 instances'; allowed: 5 to 50 %"),
+    ],
+)
+def test_rejects_a_step_that_fits_no_size_of_the_fleet(stack, deployment, fleet, text):
+    with pytest.raises(DeploymentError) as caught:
+        _endpoint(stack, deployment=deployment, min_instances=fleet[0], max_instances=fleet[1])
+    assert text in str(caught.value)
+
+
+def test_a_step_that_fits_some_size_of_the_fleet_passes(synthesize_stack):
+    deployment = LinearDeployment(step=CapacitySize.of_instances(1))
+    synthesized = synthesize_stack(lambda stack: _endpoint(stack, deployment=deployment, min_instances=10, max_instances=20))
+    assert synthesized.only("AWS::SageMaker::Endpoint")["Properties"]["DeploymentConfig"]
 
 
 def test_rejects_waits_that_do_not_fit_the_steps_of_the_largest_fleet(stack):
