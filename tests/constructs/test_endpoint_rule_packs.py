@@ -43,8 +43,8 @@ DECISIONS = {
 """What a stack decides: keys, replicas, access logs, how policies are attached."""
 
 
-def _build(app):
-    stack = cdk.Stack(app, "Test", env=cdk.Environment(account="111122223333", region="eu-central-1"))
+def _build(app, region="eu-central-1"):
+    stack = cdk.Stack(app, "Test", env=None if region is None else cdk.Environment(account="111122223333", region=region))
     store = ModelArtifactStore(stack, "Store")
     xgboost = MultiModelContainer.from_framework("xgboost", version="1.7-1")
     features = MultiModelContainer.from_framework("scikit-learn", version="1.2-1", multi_model=False)
@@ -131,3 +131,12 @@ def test_the_policy_linter_finds_nothing_but_grants_of_components_alone(everythi
     findings = [finding for finding in lint(list(documents(everything.templates))) if finding[1:3] != ("LOW", "RESOURCE_STAR")]
     assert [(name, issue) for name, _, issue, _ in findings] == [(findings[0][0], "RESOURCE_MISMATCH")]
     assert findings[0][0].startswith("Test/Caller")
+
+
+@pytest.mark.parametrize(
+    ("region", "partition"), [("cn-north-1", "arn:aws-cn:"), ("us-gov-west-1", "arn:aws-us-gov:"), (None, "AWS::Partition")]
+)
+def test_arns_carry_the_partition_of_the_region(synthesize, region, partition):
+    text = json.dumps(synthesize(lambda app: _build(app, region)).templates)
+    assert "arn:aws:" not in text
+    assert text.count(partition) > 20
