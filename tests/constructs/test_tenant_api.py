@@ -170,7 +170,8 @@ def test_the_functions_code_can_be_found_by_the_clis_hotswap(synthesize):
     synthesized = synthesize(build, **{"aws:cdk:enable-asset-metadata": True})
     for function in synthesized.resources("AWS::Lambda::Function").values():
         assert function["Metadata"]["aws:asset:property"] == "Code"
-        assert (synthesized.folder / function["Metadata"]["aws:asset:path"]).is_dir()
+        assert (synthesized.folder / function["Metadata"]["aws:asset:path"]).suffix == ".zip"
+        assert (synthesized.folder / function["Metadata"]["aws:asset:path"]).is_file()
 
 
 def test_no_stray_output_appears_in_the_users_stack(api):
