@@ -1,5 +1,6 @@
 """The key grammar, by property tests: what it accepts round-trips, what it rejects names the rule."""
 
+import re
 from fnmatch import fnmatchcase
 
 import pytest
@@ -14,7 +15,10 @@ from mme_facts.grammar import (
     check_prefix,
     check_sha256,
     check_tenant_id,
+    component_name,
+    component_name_prefix,
     tenant_pattern,
+    tenant_tag_value,
 )
 
 ids = st.from_regex(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", fullmatch=True)
@@ -97,3 +101,30 @@ def test_the_pattern_takes_a_policy_variable_but_no_wildcard():
     assert tenant_pattern("${aws:PrincipalTag/tenant}") == "${aws:PrincipalTag/tenant}/*"
     with pytest.raises(GrammarError):
         tenant_pattern("*")
+
+
+@given(ids, ids, ids)
+def test_a_components_name_holds_digests_only(endpoint, tenant, model):
+    name = component_name(endpoint, tenant, model)
+    assert re.fullmatch(r"c[0-9a-f]{10}-[0-9a-f]{32}", name)
+    assert name.startswith(component_name_prefix(endpoint))
+
+
+@given(ids.filter(lambda tenant: len(tenant) < 60), ids)
+def test_components_of_tenants_with_the_same_beginning_share_their_endpoints_prefix_alone(tenant, model):
+    prefix = component_name_prefix("dedicated")
+    one, other = (component_name("dedicated", whose, model).removeprefix(prefix) for whose in (tenant, f"{tenant}-x"))
+    assert one[:16] != other[:16]
+
+
+@pytest.mark.parametrize(("tenant", "model"), [("Acme", "x"), ("acme", "../x"), ("", "x")])
+def test_components_outside_the_grammar_have_no_name(tenant, model):
+    with pytest.raises(GrammarError):
+        component_name("dedicated", tenant, model)
+
+
+def test_a_tag_equals_a_tenant_or_a_policy_variable_and_no_pattern():
+    assert tenant_tag_value("acme") == "acme"
+    assert tenant_tag_value("${aws:PrincipalTag/tenant}") == "${aws:PrincipalTag/tenant}"
+    with pytest.raises(GrammarError):
+        tenant_tag_value("acme*")
