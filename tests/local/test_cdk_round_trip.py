@@ -10,6 +10,7 @@ import tarfile
 from pathlib import Path
 
 import pytest
+from botocore.exceptions import ClientError
 
 from mme_local import LocalCloud
 
@@ -75,30 +76,47 @@ def test_an_example_deploys_unchanged_and_without_differences_and_goes(cdk, loca
     assert {status for _, status in deployed} == {"CREATE_COMPLETE"}
     assert in_service(local_cloud)
     assert "Number of stacks with differences: 0" in cdk("diff", "--fail", folder=example, context=())
-    if example.name in ANSWERS:
-        content_type, artifact, request, answer = ANSWERS[example.name]
-        assert invoke(local_cloud, artifact, request, content_type) == answer
+    check_answer(local_cloud)
     cdk("destroy", "--all", "--force", folder=example, context=())
     assert statuses(local_cloud) == {(name, "DELETE_COMPLETE") for name, _ in deployed}
     assert local_cloud.status() == {"endpoints": []}
 
 
-ANSWERS = {"own_container": ("text/plain", {"scores.json": b'{"good": 2, "bad": -1}'}, b"good good bad", {"score": 3})}
-"""Examples whose handler answers here: content type, artifact, request, answer."""
+def check_answer(cloud):
+    """The deployed endpoint answers as a model of its image does, or says why it cannot."""
+    sagemaker = cloud.client("sagemaker")
+    (model,) = sagemaker.list_models()["Models"]
+    described = sagemaker.describe_model(ModelName=model["ModelName"])
+    container = described.get("PrimaryContainer") or described["Containers"][0]
+    if "sagemaker-xgboost" in container["Image"]:
+        artifact, prediction = booster()
+        assert invoke(cloud, container, artifact, b"3,4", "text/csv") == [pytest.approx(prediction, abs=1e-5)]
+    elif "container-assets" in container["Image"]:
+        scores = {"scores.json": b'{"good": 2, "bad": -1}'}
+        assert invoke(cloud, container, scores, b"good good bad", "text/plain") == {"score": 3}
+    else:
+        with pytest.raises(ClientError, match=r"\(501\).*the local cloud has no model server for image .*triton"):
+            invoke(cloud, container, {"m/config.pbtxt": b""}, b"1", "text/plain")
 
 
-def invoke(cloud, members, body, content_type):
-    """Store an artifact where the deployed endpoint looks for it and invoke it."""
+def booster():
+    """A small model and what it says of 3 and 4."""
+    import numpy
+    import xgboost
+
+    features = numpy.array([[a, b] for a in range(8) for b in range(8)], dtype=float)
+    trained = xgboost.train({"max_depth": 3}, xgboost.DMatrix(features, features.sum(axis=1)), 10)
+    return {"xgboost-model": bytes(trained.save_raw("ubj"))}, float(trained.predict(xgboost.DMatrix([[3.0, 4.0]]))[0])
+
+
+def invoke(cloud, container, members, body, content_type):
+    """Store an artifact where the endpoint looks for it and invoke it."""
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w:gz") as archive:
         for name, content in members.items():
             member = tarfile.TarInfo(name)
             member.size = len(content)
             archive.addfile(member, io.BytesIO(content))
-    sagemaker = cloud.client("sagemaker")
-    (model,) = sagemaker.list_models()["Models"]
-    described = sagemaker.describe_model(ModelName=model["ModelName"])
-    container = described.get("PrimaryContainer") or described["Containers"][0]
     bucket, _, prefix = container["ModelDataUrl"].removeprefix("s3://").partition("/")
     cloud.client("s3").put_object(Bucket=bucket, Key=f"{prefix}acme/words/v1.tar.gz", Body=packed.getvalue())
     (endpoint,) = cloud.status()["endpoints"]
