@@ -28,7 +28,7 @@ class LoopBridge:
     def call(self, function: Callable[[], Result]) -> Result:
         """Call a function on the loop and wait; raises what it raises."""
 
-        async def call() -> Result:
+        async def _call() -> Result:
             return function()
 
-        return self.run(call)
+        return self.run(_call)

@@ -121,7 +121,7 @@ class EndpointProvisioner:
         """Create the endpoint; raises `EndpointFailedError` and leaves nothing when the fleet fails."""
         request = _request("CreateEndpoint", "EndpointName", logical_id, properties, stack)
 
-        async def create() -> Provisioned:
+        async def _create() -> Provisioned:
             endpoint = self._sagemaker.create_endpoint(request)
             await endpoint.settled.wait()
             if endpoint.status != "InService":
@@ -130,12 +130,12 @@ class EndpointProvisioner:
                 raise EndpointFailedError(f"Endpoint {endpoint.name} failed: {reason}")
             return endpoint.arn, {"EndpointName": endpoint.name}
 
-        return self._bridge.run(create)
+        return self._bridge.run(_create)
 
     def update(self, physical_id: str, old: Properties, new: Properties, stack: str) -> Provisioned:
         """Move the endpoint to another configuration; raises `EndpointFailedError` when the new fleet fails."""
 
-        async def update() -> Provisioned:
+        async def _update() -> Provisioned:
             endpoint = _by_arn(self._sagemaker.endpoints, physical_id)
             if endpoint is None:
                 raise LookupError(f"Endpoint {physical_id} does not exist.")
@@ -150,18 +150,18 @@ class EndpointProvisioner:
             _set_tags(endpoint, new)
             return endpoint.arn, {"EndpointName": endpoint.name}
 
-        return self._bridge.run(update)
+        return self._bridge.run(_update)
 
     def delete(self, physical_id: str, properties: Properties) -> None:
         """Delete the endpoint if it is there and wait until its fleet is gone."""
 
-        async def delete() -> None:
+        async def _delete() -> None:
             endpoint = _by_arn(self._sagemaker.endpoints, physical_id)
             if endpoint is not None:
                 await endpoint.settled.wait()
                 await self._remove(endpoint)
 
-        self._bridge.run(delete)
+        self._bridge.run(_delete)
 
     async def _remove(self, endpoint: Endpoint) -> None:
         if self._sagemaker.endpoints.get(endpoint.name) is endpoint:
