@@ -19,6 +19,7 @@ __all__ = [
     "canonical_name",
     "framework_image",
     "frameworks",
+    "is_multi_model_image",
     "repositories",
     "versions",
 ]
@@ -94,6 +95,19 @@ def repositories() -> tuple[tuple[str, str], ...]:
         for row in rows
     }
     return tuple(found)
+
+
+def is_multi_model_image(uri: str) -> bool:
+    """Whether an image, such as the base of a Dockerfile, is one of SageMaker's that serve multi-model endpoints and have the labels for it.
+
+    The GPU images of frameworks other than Triton are not (Amazon SageMaker AI, supported algorithms, frameworks and instances for
+    multi-model endpoints).
+
+    Args:
+        uri: image URI, with a tag or a digest or without.
+    """
+    name, _, tag = uri.partition("@")[0].rpartition("/")[2].partition(":")
+    return any(name == repository and (framework == "triton" or "-gpu" not in tag) for framework, repository in repositories())
 
 
 def canonical_name(framework: str) -> str:

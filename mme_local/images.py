@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mme_facts.dockerfile import BIND_TO_PORT_LABEL, MULTI_MODEL_LABEL, DockerfileError, DockerfileImage, read_dockerfile
-from mme_facts.images import repositories
+from mme_facts.images import is_multi_model_image
 
 __all__ = ["HANDLER_LABEL", "Image", "ImageError", "ImageStore", "images_folder"]
 
@@ -158,10 +158,9 @@ def _key(reference: str, *, pushed: bool) -> str:
 
 
 def _labels(image: DockerfileImage) -> dict[str, str]:
-    """What is known of the labels: the GPU images of frameworks other than Triton serve no multi-model endpoints."""
-    name, _, tag = image.base.partition("@")[0].rpartition("/")[2].partition(":")
-    inherits = any(name == repository and (framework == "triton" or "-gpu" not in tag) for framework, repository in repositories())
-    return {**(dict.fromkeys((MULTI_MODEL_LABEL, BIND_TO_PORT_LABEL), "true") if inherits else {}), **image.labels}
+    """What is known of the labels."""
+    inherited = (MULTI_MODEL_LABEL, BIND_TO_PORT_LABEL) if is_multi_model_image(image.base) else ()
+    return {**dict.fromkeys(inherited, "true"), **image.labels}
 
 
 def _check_handler(handler: str | None, context: Path) -> None:

@@ -55,11 +55,18 @@ class TestStore:
         assert store.pushed("000000000000.dkr.ecr.us-east-1.amazonaws.com/team/own@sha256:00ff") == image
         assert store.pushed(URI.replace(":1", ":2")) is None
 
-    def test_a_base_of_sagemaker_passes_its_labels_on(self, store, context):
-        (context / "Dockerfile").write_text("FROM 683313688378.dkr.ecr.us-east-1.amazonaws.com/sagemaker-xgboost:1.7-1\n")
-        assert store.build(context, "a").labels[LABEL] == "true"
-        (context / "Dockerfile").write_text("FROM python:3.13\n")
-        assert LABEL not in store.build(context, "a").labels
+    @pytest.mark.parametrize(
+        ("base", "inherits"),
+        [
+            ("683313688378.dkr.ecr.us-east-1.amazonaws.com/sagemaker-xgboost:1.7-1", True),
+            ("763104351884.dkr.ecr.us-east-1.amazonaws.com/pytorch-inference:2.6.0-cpu-py312", True),
+            ("763104351884.dkr.ecr.us-east-1.amazonaws.com/pytorch-inference:2.6.0-gpu-py312", False),
+            ("python:3.13", False),
+        ],
+    )
+    def test_only_a_multi_model_base_of_sagemaker_passes_its_labels_on(self, store, context, base, inherits):
+        (context / "Dockerfile").write_text(f"FROM {base}\n")
+        assert (store.build(context, "a").labels.get(LABEL) == "true") == inherits
 
     @pytest.mark.parametrize(
         ("dockerfile", "text"),
