@@ -98,7 +98,7 @@ def repositories() -> tuple[tuple[str, str], ...]:
 
 
 def is_multi_model_image(uri: str) -> bool:
-    """Whether an image, such as the base of a Dockerfile, is one of SageMaker's that serve multi-model endpoints and have the labels for it.
+    """Whether an image, such as the base of a Dockerfile, is one of SageMaker's that serve multi-model endpoints and say so by label.
 
     The GPU images of frameworks other than Triton are not (Amazon SageMaker AI, supported algorithms, frameworks and instances for
     multi-model endpoints).
