@@ -49,6 +49,7 @@ class ScalableTarget:
     role_arn: str
     created: datetime
     suspended: Mapping[str, bool]
+    tags: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -134,6 +135,7 @@ class AutoScaling:
             request.get("RoleARN", existing.role_arn if existing else linked),
             existing.created if existing else self._now(),
             suspended,
+            existing.tags if existing else dict(request.get("Tags", {})),
         )
         return self.targets[key]
 
@@ -156,6 +158,13 @@ class AutoScaling:
                 f"No scalable target found for service namespace: {namespace}, resource ID: {resource_id}, scalable dimension: {dimension}",
             )
         return self.targets[key]
+
+    def tags_of(self, arn: str) -> dict[str, str]:
+        """The tags of a target, to read and change; raises ``ResourceNotFoundException``."""
+        for target in self.targets.values():
+            if target.arn == arn:
+                return target.tags
+        raise AwsError("ResourceNotFoundException", f"The resource {arn} is not a scalable target.", ResourceName=arn)
 
     def put_policy(self, request: Mapping[str, Any]) -> ScalingPolicy:
         """Create or change a policy of a registered target; raises `AwsError`."""

@@ -18,6 +18,7 @@ OPERATIONS = (
     "DescribeScalableTargets",
     "DescribeScalingPolicies",
     "DescribeScheduledActions",
+    "ListTagsForResource",
     "PutScalingPolicy",
     "PutScheduledAction",
     "RegisterScalableTarget",
@@ -59,6 +60,7 @@ class AutoScalingApi:
             "PutScheduledAction": self._put_scheduled_action,
             "DeleteScheduledAction": self._delete_scheduled_action,
             "DescribeScheduledActions": self._describe_scheduled_actions,
+            "ListTagsForResource": lambda given: {"Tags": self._autoscaling.tags_of(given["ResourceARN"])},
         }
         return handlers[operation](validated)
 
@@ -66,6 +68,8 @@ class AutoScalingApi:
         """The ARN that IAM checks: of an existing target, else any target; Describe operations have none."""
         if operation.startswith("Describe"):
             return "*"
+        if "ResourceARN" in given:
+            return str(given["ResourceARN"])
         target = self._autoscaling.targets.get(tuple(str(given.get(member)) for member in _KEY_MEMBERS))  # type: ignore[arg-type]
         if target is not None:
             return target.arn

@@ -37,9 +37,11 @@ class TargetProvisioner:
 
     def create(self, logical_id: str, properties: Properties, stack: str) -> Provisioned:
         """Register the target with its scheduled actions."""
-        request = _validated("RegisterScalableTarget", properties)
+        # CloudFormation has a list of tags, the API a map.
+        tags = {str(tag["Key"]): str(tag["Value"]) for tag in properties.get("Tags") or []}
+        request = _validated("RegisterScalableTarget", {**properties, "Tags": tags})
         actions = [
-            _validated("PutScheduledAction", {**request, **{name: value for name, value in action.items() if name != "Tags"}})
+            _validated("PutScheduledAction", {**properties, **{name: value for name, value in action.items() if name != "Tags"}})
             for action in properties.get("ScheduledActions") or []
         ]
         target = self._bridge.call(lambda: self._register(request, actions))
@@ -58,6 +60,8 @@ class TargetProvisioner:
             if target is not None and target.key not in known:
                 self._autoscaling.deregister(request)
             raise
+        target.tags.clear()
+        target.tags.update(request.get("Tags", {}))
         names = {action["ScheduledActionName"] for action in actions}
         for name, key in list(self._autoscaling.scheduled_actions):
             if key == target.key and name not in names:

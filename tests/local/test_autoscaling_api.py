@@ -77,6 +77,14 @@ class TestTargets:
         with pytest.raises(AwsError, match=text):
             autoscaling.register({**KEY, **change})
 
+    def test_tags_come_with_the_first_registration(self, autoscaling):
+        target = autoscaling.register({**KEY, "MinCapacity": 1, "MaxCapacity": 2, "Tags": {"team": "ml"}})
+        autoscaling.register({**KEY, "MaxCapacity": 3, "Tags": {"team": "other"}})
+        assert autoscaling.tags_of(target.arn) == {"team": "ml"}
+        with pytest.raises(AwsError, match="is not a scalable target") as caught:
+            autoscaling.tags_of(target.arn + "0")
+        assert caught.value.code == "ResourceNotFoundException"
+
     def test_copies_of_a_component_may_go_to_zero(self, autoscaling):
         assert autoscaling.register({**COPIES, "MinCapacity": 0, "MaxCapacity": 2}).min_capacity == 0
 
@@ -217,6 +225,7 @@ def test_answers_have_the_shapes_of_the_service(autoscaling, monkeypatch):
         ("RegisterScalableTarget", {**KEY, "MinCapacity": 1, "MaxCapacity": 2}),
         ("PutScalingPolicy", policy()),
         ("DescribeScalableTargets", {"ServiceNamespace": "sagemaker"}),
+        ("ListTagsForResource", {"ResourceARN": autoscaling.register({**COPIES, "MinCapacity": 0, "MaxCapacity": 1}).arn}),
         ("DescribeScalingPolicies", {"ServiceNamespace": "sagemaker", "ResourceId": KEY["ResourceId"]}),
         ("PutScheduledAction", action()),
         ("DescribeScheduledActions", {"ServiceNamespace": "sagemaker", "ScheduledActionNames": ["morning"]}),

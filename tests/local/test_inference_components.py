@@ -71,6 +71,7 @@ def template(copies=1, memory=256, schedule="cron(0 7 * * ? *)", minimum=0):
                     MinCapacity=minimum,
                     MaxCapacity=2,
                     ScheduledActions=[action],
+                    Tags=[{"Key": "copies", "Value": str(copies)}],
                 ),
                 "DependsOn": "Component",
             },
@@ -146,6 +147,7 @@ def test_a_template_makes_changes_and_removes_it_all(bench, stack):
     (action,) = scaling.describe_scheduled_actions(ServiceNamespace="sagemaker")["ScheduledActions"]
     assert (target["MinCapacity"], action["ScalableTargetAction"], action["Timezone"]) == (0, {"MinCapacity": 1}, "Europe/Berlin")
 
+    assert scaling.list_tags_for_resource(ResourceARN=target["ScalableTargetARN"])["Tags"] == {"copies": "1"}
     changed = template(copies=2, memory=512, schedule="rate(1 day)", minimum=1)
     del changed["Resources"]["Asleep"]
     assert stack.put(changed, update=True)["Copies"] == "2"
@@ -153,6 +155,7 @@ def test_a_template_makes_changes_and_removes_it_all(bench, stack):
     assert described["Specification"]["ComputeResourceRequirements"]["MinMemoryRequiredInMb"] == 512
     (action,) = scaling.describe_scheduled_actions(ServiceNamespace="sagemaker")["ScheduledActions"]
     assert action["Schedule"] == "rate(1 day)"
+    assert scaling.list_tags_for_resource(ResourceARN=target["ScalableTargetARN"])["Tags"] == {"copies": "2"}
     without = template(copies=2, memory=512, minimum=1)
     del without["Resources"]["Asleep"]
     without["Resources"]["Target"]["Properties"]["ScheduledActions"] = []
