@@ -28,10 +28,12 @@ def acknowledge(scope: IConstruct, reasons: Mapping[str, str]) -> None:
         scope: where the acknowledgement holds.
         reasons: rule id as the pack writes it (``AwsSolutions-S1``, ``NIST.800.53.R5-LambdaInsideVPC``) -> why the finding is right.
     """
-    validations = cdk.Validations.of(scope)
+    found = []
     for rule, reason in reasons.items():
         pack = next(pack for pack in _PACKS if rule.startswith(f"{pack}-"))
-        validations.acknowledge(cdk.Acknowledgment(id=f"{pack}::{rule}", reason=reason))
+        found.append(cdk.Acknowledgment(id=f"{pack}::{rule}", reason=reason))
+    if found:
+        cdk.Validations.of(scope).acknowledge(*found)
 
 
 def acknowledge_wildcards(scope: IConstruct, reasons: Mapping[str, str]) -> None:
@@ -61,10 +63,11 @@ class _Wildcards:
         for construct in self._scope.node.find_all():
             if isinstance(construct, iam.CfnPolicy):
                 document = cdk.Stack.of(construct).resolve(construct.policy_document)
-                for resource in _wildcard_resources(document):
-                    reason = self._reason(resource)
-                    if reason is not None:
-                        acknowledge(construct, {f"AwsSolutions-IAM5[Resource::{resource}]": reason})
+                reasons = {resource: self._reason(resource) for resource in _wildcard_resources(document)}
+                acknowledge(
+                    construct,
+                    {f"AwsSolutions-IAM5[Resource::{resource}]": reason for resource, reason in reasons.items() if reason is not None},
+                )
         return []
 
     def _reason(self, resource: str) -> str | None:

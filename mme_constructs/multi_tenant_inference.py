@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_sns as sns
@@ -20,13 +21,15 @@ from mme_constructs.multi_model_endpoint import MultiModelEndpoint
 from mme_constructs.network import EndpointNetwork
 from mme_constructs.platform_admin import PlatformAdmin
 from mme_constructs.pool import ModelPool
-from mme_constructs.private_access import PrivateAccess
-from mme_constructs.scaling import InvocationScaling
+from mme_constructs.scaling import InvocationScaling, ScalingRule
 from mme_constructs.tenant_access import TenantAccess
 from mme_constructs.tenant_api import TenantApi, Throttle
 from mme_constructs.tenant_function import FunctionSettings, LogSettings
 from mme_constructs.tenant_registry import TenantRegistry
 from mme_facts.limits import ARTIFACT_BYTES
+
+if TYPE_CHECKING:
+    from mme_constructs.private_access import PrivateAccess
 
 __all__ = ["DedicatedSettings", "MultiTenantInference", "PlatformFunctions", "PlatformMonitoring", "PoolSettings"]
 
@@ -51,7 +54,7 @@ class PoolSettings:
     instance_type: str = "ml.m5.xlarge"
     min_instances: int = 2
     max_instances: int = 4
-    scaling: InvocationScaling = field(default_factory=InvocationScaling)
+    scaling: ScalingRule = field(default_factory=InvocationScaling)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,7 +16,7 @@ from constructs import Construct, DependencyGroup, IDependable, IValidation
 
 from mme_constructs.acknowledge import acknowledge
 from mme_constructs.errors import EndpointPolicyError, NetworkError
-from mme_constructs.private_services import FIPS_SERVICES, INTERFACE_SERVICES, PrivateService, check_fips_region, check_names
+from mme_constructs.private_services import PrivateService, check_fips_region, check_names, fips_services, interface_services
 from mme_constructs.tenant_function import FunctionSettings
 from mme_facts.grammar import TENANT_TAG
 
@@ -292,20 +292,20 @@ class PrivateAccess(Construct):
         endpoints: dict[PrivateService, ec2.InterfaceVpcEndpoint] = {}
         stack = cdk.Stack.of(self)
         one_per_zone = {_text(stack, subnet.availability_zone): subnet for subnet in reversed(self.subnets)}
-        for service, interface in INTERFACE_SERVICES.items():
+        for service, interface in interface_services().items():
             if service in there or (service in _IMAGES and not pull_images):
                 continue
             endpoint = ec2.InterfaceVpcEndpoint(
                 self,
                 "".join(part.capitalize() for part in service.replace("-", ".").split(".")),
                 vpc=self.vpc,
-                service=FIPS_SERVICES.get(service, interface) if self._fips else interface,
+                service=fips_services().get(service, interface) if self._fips else interface,
                 subnets=ec2.SubnetSelection(subnets=[one_per_zone[zone] for zone in sorted(one_per_zone)]),
                 security_groups=[self.security_group],
                 private_dns_enabled=True,
                 open=False,
             )
-            for statement in () if self._fips and service in FIPS_SERVICES else self._statements(service):
+            for statement in () if self._fips and service in fips_services() else self._statements(service):
                 endpoint.add_to_policy(statement)
             endpoints[service] = endpoint
         return endpoints

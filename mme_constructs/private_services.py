@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from enum import StrEnum
+from functools import cache
 
 import aws_cdk as cdk
 from aws_cdk import aws_ec2 as ec2
 
 from mme_constructs.errors import NetworkError
 
-__all__ = ["FIPS_SERVICES", "INTERFACE_SERVICES", "PrivateService", "check_fips_region", "check_names"]
+__all__ = ["PrivateService", "check_fips_region", "check_names", "fips_services", "interface_services"]
 
 
 class PrivateService(StrEnum):
@@ -28,25 +29,33 @@ class PrivateService(StrEnum):
     DYNAMODB = "dynamodb"
 
 
-_SERVICE = ec2.InterfaceVpcEndpointAwsService
+@cache
+def interface_services() -> Mapping[PrivateService, ec2.InterfaceVpcEndpointAwsService]:
+    """Service -> what CDK makes an interface endpoint of; CDK knows the prefix of each partition.
 
-INTERFACE_SERVICES = {
-    PrivateService.SAGEMAKER_RUNTIME: _SERVICE.SAGEMAKER_RUNTIME,
-    PrivateService.SAGEMAKER_API: _SERVICE.SAGEMAKER_API,
-    PrivateService.LOGS: _SERVICE.CLOUDWATCH_LOGS,
-    PrivateService.STS: _SERVICE.STS,
-    PrivateService.EVENTS: _SERVICE.EVENTBRIDGE,
-    PrivateService.EXECUTE_API: _SERVICE.APIGATEWAY,
-    PrivateService.ECR_API: _SERVICE.ECR,
-    PrivateService.ECR_DOCKER: _SERVICE.ECR_DOCKER,
-}
-"""Service -> what CDK makes an interface endpoint of; CDK knows the prefix of each partition."""
+    Asked for when it is needed: it loads all of CDK's EC2, which apps without a private network do not need.
+    """
+    known = ec2.InterfaceVpcEndpointAwsService
+    return {
+        PrivateService.SAGEMAKER_RUNTIME: known.SAGEMAKER_RUNTIME,
+        PrivateService.SAGEMAKER_API: known.SAGEMAKER_API,
+        PrivateService.LOGS: known.CLOUDWATCH_LOGS,
+        PrivateService.STS: known.STS,
+        PrivateService.EVENTS: known.EVENTBRIDGE,
+        PrivateService.EXECUTE_API: known.APIGATEWAY,
+        PrivateService.ECR_API: known.ECR,
+        PrivateService.ECR_DOCKER: known.ECR_DOCKER,
+    }
 
-FIPS_SERVICES = {
-    PrivateService.SAGEMAKER_RUNTIME: _SERVICE.SAGEMAKER_RUNTIME_FIPS,
-    PrivateService.SAGEMAKER_API: _SERVICE.SAGEMAKER_API_FIPS,
-}
-"""Service -> its FIPS variant."""
+
+@cache
+def fips_services() -> Mapping[PrivateService, ec2.InterfaceVpcEndpointAwsService]:
+    """Service -> its FIPS variant."""
+    known = ec2.InterfaceVpcEndpointAwsService
+    return {
+        PrivateService.SAGEMAKER_RUNTIME: known.SAGEMAKER_RUNTIME_FIPS,
+        PrivateService.SAGEMAKER_API: known.SAGEMAKER_API_FIPS,
+    }
 
 
 def check_fips_region(region: str) -> None:
