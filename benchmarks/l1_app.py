@@ -23,7 +23,7 @@ def write(templates: Mapping[str, Mapping[str, typing.Any]], asset: Path, target
 
     Args:
         templates: stack name -> template.
-        asset: zip of the functions' code, staged as an asset of the last stack.
+        asset: folder or zip of the functions' code, staged as an asset of the last stack.
         target: the program's file.
     """
     modules: set[str] = set()

@@ -1,13 +1,15 @@
 """Acknowledging cdk-nag findings with a reason, also where a finding's id is known only at synthesis.
 
 cdk-nag names a wildcard finding by the policy's resolved resource (``AwsSolutions-IAM5[Resource::<Bucket.Arn>/models/*]``). A reference
-to another stack gets its final form when the app synthesizes, so `acknowledge_wildcards` decides then: after references are resolved and
-before the plugins of the app run.
+to another stack gets its final form when the app synthesizes, so acknowledgements are kept until then and told to CDK by one validation a
+stack: after references are resolved and before the plugins of the app run. Only cdk-nag's plugins ask for them, so an app that does not
+import it does not pay for them.
 """
 
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -19,6 +21,7 @@ from constructs import IConstruct, IValidation
 __all__ = ["acknowledge", "acknowledge_grant", "acknowledge_wildcards"]
 
 _PACKS = ("AwsSolutions", "NIST.800.53.R5")
+_KEPT_AS = "_mme_decisions"
 
 
 def acknowledge(scope: IConstruct, reasons: Mapping[str, str]) -> None:
@@ -28,12 +31,7 @@ def acknowledge(scope: IConstruct, reasons: Mapping[str, str]) -> None:
         scope: where the acknowledgement holds.
         reasons: rule id as the pack writes it (``AwsSolutions-S1``, ``NIST.800.53.R5-LambdaInsideVPC``) -> why the finding is right.
     """
-    found = []
-    for rule, reason in reasons.items():
-        pack = next(pack for pack in _PACKS if rule.startswith(f"{pack}-"))
-        found.append(cdk.Acknowledgment(id=f"{pack}::{rule}", reason=reason))
-    if found:
-        cdk.Validations.of(scope).acknowledge(*found)
+    _decisions(scope).rules.append((scope, reasons))
 
 
 def acknowledge_wildcards(scope: IConstruct, reasons: Mapping[str, str]) -> None:
@@ -44,7 +42,7 @@ def acknowledge_wildcards(scope: IConstruct, reasons: Mapping[str, str]) -> None
         reasons: literal tail of the resource (``/models/*``; ``*`` alone stands for the resource ``*`` only) -> why it ends in a wildcard.
             A wildcard that no tail matches stays a finding.
     """
-    scope.node.add_validation(_Wildcards(scope, reasons))
+    _decisions(scope).wildcards.append((scope, reasons))
 
 
 def acknowledge_grant(grantee: iam.IGrantable, reasons: Mapping[str, str]) -> None:
@@ -55,26 +53,57 @@ def acknowledge_grant(grantee: iam.IGrantable, reasons: Mapping[str, str]) -> No
 
 
 @jsii.implements(IValidation)
-class _Wildcards:
-    def __init__(self, scope: IConstruct, reasons: Mapping[str, str]) -> None:
-        self._scope, self._reasons = scope, dict(reasons)
+class _Decisions:
+    """What one stack decided, until it is validated."""
+
+    def __init__(self) -> None:
+        self.rules: list[tuple[IConstruct, Mapping[str, str]]] = []
+        self.wildcards: list[tuple[IConstruct, Mapping[str, str]]] = []
 
     def validate(self) -> list[str]:
-        for construct in self._scope.node.find_all():
-            if isinstance(construct, iam.CfnPolicy):
-                document = cdk.Stack.of(construct).resolve(construct.policy_document)
-                reasons = {resource: self._reason(resource) for resource in _wildcard_resources(document)}
-                acknowledge(
-                    construct,
-                    {f"AwsSolutions-IAM5[Resource::{resource}]": reason for resource, reason in reasons.items() if reason is not None},
-                )
+        """Tell CDK; there is never anything to complain about."""
+        if "cdk_nag" in sys.modules:
+            for scope, reasons in self.rules:
+                _tell(scope, reasons)
+            for scope, reasons in self.wildcards:
+                _tell_wildcards(scope, reasons)
         return []
 
-    def _reason(self, resource: str) -> str | None:
-        for tail, reason in self._reasons.items():
-            if resource == tail or (tail != "*" and resource.endswith(tail)):
-                return reason
-        return None
+
+def _decisions(scope: IConstruct) -> _Decisions:
+    """Those of the scope's stack, kept with the stack's own object."""
+    stack = cdk.Stack.of(scope)
+    known = vars(stack).get(_KEPT_AS)
+    if isinstance(known, _Decisions):
+        return known
+    decisions = vars(stack)[_KEPT_AS] = _Decisions()
+    stack.node.add_validation(decisions)
+    return decisions
+
+
+def _tell(scope: IConstruct, reasons: Mapping[str, str]) -> None:
+    found = []
+    for rule, reason in reasons.items():
+        pack = next(pack for pack in _PACKS if rule.startswith(f"{pack}-"))
+        found.append(cdk.Acknowledgment(id=f"{pack}::{rule}", reason=reason))
+    if found:
+        cdk.Validations.of(scope).acknowledge(*found)
+
+
+def _tell_wildcards(scope: IConstruct, tails: Mapping[str, str]) -> None:
+    for construct in scope.node.find_all():
+        if isinstance(construct, iam.CfnPolicy):
+            document = cdk.Stack.of(construct).resolve(construct.policy_document)
+            reasons = {resource: _reason(resource, tails) for resource in _wildcard_resources(document)}
+            rules = {f"AwsSolutions-IAM5[Resource::{resource}]": reason for resource, reason in reasons.items() if reason is not None}
+            _tell(construct, rules)
+
+
+def _reason(resource: str, tails: Mapping[str, str]) -> str | None:
+    for tail, reason in tails.items():
+        if resource == tail or (tail != "*" and resource.endswith(tail)):
+            return reason
+    return None
 
 
 def _wildcard_resources(document: Mapping[str, Any]) -> Iterator[str]:

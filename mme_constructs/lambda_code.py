@@ -25,6 +25,9 @@ _SUFFIXES = frozenset({".py", ".json"})
 """What code needs at run time: no byte code, stubs, markers or editor's leftovers, so that a checkout and a wheel give the same files."""
 
 
+_KEPT_AS = "_mme_lambda_code"
+
+
 class LambdaCode:
     """The one asset of a stack, shared by its functions."""
 
@@ -36,9 +39,10 @@ class LambdaCode:
             LambdaCodeError: a package of `PACKAGES` is not installed.
         """
         stack = cdk.Stack.of(scope)
-        found = stack.node.try_find_child("MmeLambdaCode")
-        if isinstance(found, s3_assets.Asset):
-            return found
+        # Kept with the stack's own object: asking CDK for the child is a call to another process.
+        known = vars(stack).get(_KEPT_AS) or stack.node.try_find_child("MmeLambdaCode")
+        if isinstance(known, s3_assets.Asset):
+            return known
         with tempfile.TemporaryDirectory(prefix="mme-lambda-code-") as folder:
             # CDK copies the file into the cloud assembly while the asset is constructed, so it may go afterwards. One file instead of
             # hundreds: CDK hashes and copies each.
@@ -56,6 +60,7 @@ class LambdaCode:
         cdk.Annotations.of(asset).acknowledge_warning(
             "@aws-cdk/aws-lambda:codeFromBucketObjectVersionNotSpecified", "The key is the hash of the content: other code has another key."
         )
+        vars(stack)[_KEPT_AS] = asset
         return asset
 
     @staticmethod
@@ -83,12 +88,12 @@ def write_zip(content: Mapping[str, bytes], archive: Path) -> None:
         content: what `collect` returned.
         archive: the zip's path.
     """
-    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as packed:
+    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as packed:
         for name, data in content.items():
             entry = zipfile.ZipInfo(name)
             entry.external_attr = 0o100644 << 16
             entry.compress_type = zipfile.ZIP_DEFLATED
-            packed.writestr(entry, data)
+            packed.writestr(entry, data, compresslevel=1)
 
 
 def _hash(content: Mapping[str, bytes]) -> str:

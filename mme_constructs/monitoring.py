@@ -104,6 +104,7 @@ class MmeMonitoring(Construct):
         """Who is told about everything else."""
         for told in {self.topic.node.path: self.topic, self.ticket_topic.node.path: self.ticket_topic}.values():
             allow_alarms(told, cdk.Stack.of(self).account)
+        self._tell = actions.SnsAction(self.ticket_topic)
         self._alarms: dict[str, cloudwatch.Alarm] = {}
         for rule_id in (*_ALWAYS, *(["throttles"] if invocation_path else [])):
             if endpoint.cache_enabled or not RULES[rule_id].needs_cache:
@@ -299,9 +300,8 @@ class MmeMonitoring(Construct):
             treat_missing_data=_MISSING[missing],
             alarm_description=description(page, when, runbook),
         )
-        notify = actions.SnsAction(self.ticket_topic)
-        alarm.add_alarm_action(notify)
-        alarm.add_ok_action(notify)
+        alarm.add_alarm_action(self._tell)
+        alarm.add_ok_action(self._tell)
         self._alarms[name] = alarm
         return alarm
 

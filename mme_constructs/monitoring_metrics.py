@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 
 import aws_cdk as cdk
 from aws_cdk import aws_cloudwatch as cloudwatch
@@ -59,9 +60,15 @@ class MetricSource:
             metric_name=row.name,
             dimensions_map={name: self._dimensions[name] for name in names},
             statistic=chosen,
-            period=cdk.Duration.minutes(period_minutes),
+            period=_minutes(period_minutes),
             label=label,
         )
+
+
+@cache
+def _minutes(count: int) -> cdk.Duration:
+    """One object for each length: making one is a call to another process."""
+    return cdk.Duration.minutes(count)
 
 
 def check_metric(metric: cloudwatch.IMetric) -> None:
