@@ -54,7 +54,7 @@ def read_capabilities(path: Path, *, target: str | None = None, build_args: Mapp
         raise ContainerError(
             f"The Dockerfile cannot be read: {error}", value=str(path), allowed="what `docker build` takes", fix="Mend it"
         ) from error
-    inherited = _is_multi_model_image(image.base)
+    inherited = images.is_multi_model_image(image.base)
     return ImageCapabilities(
         source=path.name,
         base=image.base,
@@ -65,9 +65,3 @@ def read_capabilities(path: Path, *, target: str | None = None, build_args: Mapp
 
 def _declares(image: DockerfileImage, label: str, *, inherited: bool) -> bool:
     return image.labels[label] == "true" if label in image.labels else inherited
-
-
-def _is_multi_model_image(base: str) -> bool:
-    """Whether a base is one of SageMaker's multi-model images; the GPU images of the frameworks other than Triton are not."""
-    name, _, tag = base.partition("@")[0].rpartition("/")[2].partition(":")
-    return any(name == repository and (framework == "triton" or "-gpu" not in tag) for framework, repository in images.repositories())

@@ -8,6 +8,7 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_sagemaker as sagemaker
 from constructs import Construct
 
+from mme_constructs.errors import PipelineError
 from mme_constructs.pipeline import InferencePipeline, PipelineStep
 
 if TYPE_CHECKING:
@@ -21,8 +22,17 @@ _Definition = sagemaker.CfnModel.ContainerDefinitionProperty
 
 
 def steps_of(container: MultiModelContainer | InferencePipeline) -> tuple[PipelineStep, ...]:
-    """The containers of an instance in order."""
-    return tuple(container.steps) if isinstance(container, InferencePipeline) else (PipelineStep(container=container),)
+    """The containers of an instance in order; raises `PipelineError` if none of them serves many models."""
+    if isinstance(container, InferencePipeline):
+        return tuple(container.steps)
+    if not container.multi_model:
+        raise PipelineError(
+            "The endpoint's only container serves a single model",
+            value="multi_model=False",
+            allowed="a container with multi_model=True; a single-model container is a step of a pipeline",
+            fix="Leave multi_model out, or put the container into an InferencePipeline",
+        )
+    return (PipelineStep(container=container),)
 
 
 def build_model(

@@ -110,6 +110,10 @@ def _scale_to_one(stack: cdk.Stack) -> None:
     MultiModelEndpoint(stack, "Endpoint", store=_store(stack), container=XGBOOST, min_instances=1, max_instances=4)
 
 
+def _single_model_container_alone(stack: cdk.Stack) -> None:
+    MultiModelEndpoint(stack, "Endpoint", store=_store(stack), container=FEATURES)
+
+
 def _no_multi_model_container(stack: cdk.Stack) -> None:
     pipeline = InferencePipeline([PipelineStep(container=FEATURES), PipelineStep(container=FEATURES)])
     MultiModelEndpoint(stack, "Endpoint", store=_store(stack), container=pipeline)
@@ -280,6 +284,13 @@ RAILS = (
         _scale_to_zero,
         _scale_to_one,
         InstanceCountError,
+    ),
+    GuardRail(
+        "A single-model container alone",
+        "CreateModel would take the prefix for one archive (API reference: ContainerDefinition, Mode).",
+        _single_model_container_alone,
+        _one_multi_model_container,
+        PipelineError,
     ),
     GuardRail(
         "Pipeline without a multi-model container",
