@@ -109,7 +109,7 @@ def target(*, endpoint_url: str | None, region: str | None, profile: str | None,
 def _clients(endpoint_url: str | None, region: str | None, profile: str | None, state: LocalState | None, *, local: bool) -> Target:
     import boto3
     from botocore.config import Config
-    from botocore.exceptions import NoRegionError, ProfileNotFound
+    from botocore.exceptions import BotoCoreError, NoRegionError, ProfileNotFound
 
     config = Config(
         retries={"mode": "standard", "total_max_attempts": _ATTEMPTS}, connect_timeout=_CONNECT_SECONDS, read_timeout=_READ_SECONDS
@@ -127,6 +127,8 @@ def _clients(endpoint_url: str | None, region: str | None, profile: str | None, 
         raise CommandError("no AWS region is set: pass --region, or set AWS_REGION") from error
     except ProfileNotFound as error:
         raise CommandError(f"{error}: use a profile of ~/.aws/config") from error
+    except (BotoCoreError, ValueError) as error:
+        raise CommandError(f"region or address cannot be used: {error}") from error
     place = f"AWS region {session.region_name}"
     if endpoint_url is not None:
         place = f"the local cloud at {endpoint_url}" if local else endpoint_url

@@ -232,7 +232,9 @@ def render(deployment: Deployment | None, alarms: Sequence[cloudwatch.IAlarm]) -
 
 def _check_common(alarms: Sequence[cloudwatch.IAlarm], timeout_seconds: int | None) -> None:
     if len(alarms) > GREATEST_ALARMS:
-        raise DeploymentError("Too many alarms roll back", value=len(alarms), allowed="up to 10", fix="Combine them in a composite alarm")
+        raise DeploymentError(
+            "Too many alarms roll back", value=len(alarms), allowed="up to 10", fix="Leave some out; combine metrics with math in one alarm"
+        )
     if timeout_seconds is not None:
         _check_range("timeout_seconds", timeout_seconds, 600, 28_800)
 

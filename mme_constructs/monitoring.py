@@ -97,7 +97,9 @@ class MmeMonitoring(Construct):
         self._instance = _instance(endpoint.instance_type if instance_type is None else instance_type)
         super().__init__(scope, id)
         variant = endpoint.variant_name if variant_name is None else variant_name
-        self._source = MetricSource({"EndpointName": endpoint.endpoint_name, "VariantName": variant, "endpoint": endpoint.endpoint_name})
+        # As text where it is known, so that an alarm here may roll an update of the endpoint back without a circle between the two.
+        name = getattr(endpoint, "metric_endpoint_name", endpoint.endpoint_name)
+        self._source = MetricSource({"EndpointName": name, "VariantName": variant, "endpoint": name})
         self.topic: sns.ITopic = alarm_topic(self, encryption_key) if topic is None else topic
         """Who is woken."""
         self.ticket_topic: sns.ITopic = self.topic if ticket_topic is None else ticket_topic
@@ -174,6 +176,25 @@ class MmeMonitoring(Construct):
         """
         source = self._source.including({"FunctionName": function.function_name})
         return self._add(RULES["function-throttles"], source, settings, of=function)
+
+    def add_function_errors(self, name: str, function: lambda_.IFunction, *, threshold: float = 0) -> cloudwatch.Alarm:
+        """An alarm on a function that ends with an error instead of an answer; it is not one of the endpoint's.
+
+        Args:
+            name: the function's name in the alarm's id.
+            function: the function.
+            threshold: errors in five minutes above which it fires. Default 0.
+        """
+        return self.add_alarm(
+            f"function-errors-{name}",
+            metric=function.metric_errors(),
+            title=f"The {name} function ends with errors",
+            action="Read the end of its log: an exception, a missing permission or a time-out.",
+            runbook=self._runbook.replace(_UNMISTAKABLE, "function-throttles"),
+            threshold=threshold,
+            periods=1,
+            missing="notBreaching",
+        )
 
     def add_admission(self, admission: ModelAdmission) -> None:
         """Alarms on rejected uploads, dead letters and throttling of an admission, and their row on the dashboard."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -12,11 +12,12 @@ from constructs import Construct
 
 from mme_constructs.artifact_store import ModelArtifactStore
 from mme_constructs.container import MultiModelContainer
-from mme_constructs.errors import PoolError
+from mme_constructs.errors import NetworkError, PoolError
 from mme_constructs.fleet_watch import FleetWatch
 from mme_constructs.inference_component_endpoint import InferenceComponentEndpoint
 from mme_constructs.model_admission import ModelAdmission
 from mme_constructs.monitoring import MmeMonitoring
+from mme_constructs.monitoring_alarms import AlarmSettings
 from mme_constructs.multi_model_endpoint import MultiModelEndpoint
 from mme_constructs.network import EndpointNetwork
 from mme_constructs.platform_admin import PlatformAdmin
@@ -109,12 +110,14 @@ class PlatformMonitoring:
         topic: who is woken when users are hurt. Default: a topic of its own, with a KMS key of its own; subscribe people to it.
         ticket_topic: who is told about everything else. Default: ``topic``.
         runbook: address of a runbook page, ``{alarm}`` standing for the alarm's id. Default: its path in this project's repository.
+        overrides: alarm id -> what is different, or ``None``: that alarm is not made; see `MmeMonitoring`.
     """
 
     enabled: bool = True
     topic: sns.ITopic | None = None
     ticket_topic: sns.ITopic | None = None
     runbook: str = "docs/runbook/{alarm}.md"
+    overrides: Mapping[str, AlarmSettings | None] = field(default_factory=dict)
 
 
 class MultiTenantInference(Construct):
@@ -171,6 +174,8 @@ class MultiTenantInference(Construct):
         """The artifacts."""
         self.registry = TenantRegistry(self, "Registry") if registry is None else registry
         """Tenants, models, versions, routes."""
+        if private_access is not None:
+            _check_private(private_access, self.store, self.registry)
         self.pools = self._build_pools(pools, private_access)
         """The pools, each with its endpoint."""
         self.dedicated = self._build_dedicated(DedicatedSettings() if dedicated is None else dedicated, private_access)
@@ -264,10 +269,14 @@ class MultiTenantInference(Construct):
                     topic=settings.topic if first is None else first.topic,
                     ticket_topic=settings.ticket_topic if first is None else first.ticket_topic,
                     runbook=settings.runbook,
+                    overrides=settings.overrides,
                 )
             )
         if watched:
             watched[0].add_admission(self.admission)
+            for name, function in (("onboarding", self.api.onboarding.function), ("invocation", self.api.invocation.function)):
+                watched[0].add_function_throttles(function)
+                watched[0].add_function_errors(name, function)
             watched[0].add_tenants(self.api.invocation.log_group)
             FleetWatch(
                 self, "FleetWatch", endpoints=[pool.endpoint for pool in self.pools], settings=function_settings, log_settings=log_settings
@@ -300,6 +309,23 @@ class MultiTenantInference(Construct):
         if private_access is not None:
             endpoint.node.add_dependency(private_access.downloads)
         return ModelPool(framework=framework, endpoint=endpoint, name=name)
+
+
+def _check_private(access: PrivateAccess, store: ModelArtifactStore, registry: TenantRegistry) -> None:
+    if access.store is not store or access.registry is not registry:
+        raise NetworkError(
+            "The VPC endpoints admit another bucket or table than the platform uses",
+            value=access.node.path,
+            allowed="one store and one registry for both",
+            fix="Pass the same store and registry to PrivateAccess and to MultiTenantInference",
+        )
+    if access.execute_api is None:
+        raise NetworkError(
+            "The API would be public: there is no VPC endpoint of our own to make it private to",
+            value="execute-api in already_there",
+            allowed="an execute-api endpoint made by PrivateAccess",
+            fix="Take execute-api out of already_there, or wire TenantApi with private_endpoint yourself",
+        )
 
 
 def _network(private_access: PrivateAccess | None) -> EndpointNetwork | None:

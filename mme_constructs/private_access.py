@@ -145,6 +145,7 @@ class PrivateAccess(Construct):
         """The group of the interface endpoints."""
         self.interfaces = self._build_interfaces(there, pull_images=pull_images)
         """Service -> the interface endpoint made for it."""
+        self.store, self.registry = store, registry
         self.s3 = None if PrivateService.S3 in there else self._build_s3(store, pull_images=pull_images)
         """S3's gateway endpoint, if it was made here."""
         self.dynamodb = None if registry is None or PrivateService.DYNAMODB in there else self._build_dynamodb(registry)
@@ -255,7 +256,8 @@ class PrivateAccess(Construct):
         environment = dict(settings.environment)
         if self._fips:
             stack = cdk.Stack.of(self)
-            environment["AWS_ENDPOINT_URL_SAGEMAKER_RUNTIME"] = f"https://runtime-fips.sagemaker.{stack.region}.{stack.url_suffix}"
+            for name, host in (("SAGEMAKER_RUNTIME", "runtime-fips"), ("SAGEMAKER", "api-fips")):
+                environment[f"AWS_ENDPOINT_URL_{name}"] = f"https://{host}.sagemaker.{stack.region}.{stack.url_suffix}"
         return dataclasses.replace(
             settings, vpc=self.vpc, subnets=self.subnet_selection, security_groups=(self.clients,), environment=environment
         )

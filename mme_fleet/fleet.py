@@ -103,7 +103,8 @@ class Fleet:
         """Take one event at time ``now`` (seconds, never less than before) and say what to do.
 
         The same events at the same times always give the same actions. What an instance reports about work that a loss
-        or a failure has overtaken is ignored.
+        or a failure has overtaken is ignored, as long as the instance is down: whoever drives the fleet must not report, after
+        `InstanceUp`, about work of an earlier life of that instance.
 
         Raises:
             ValueError: a request id is used twice, or an instance comes up that is up.

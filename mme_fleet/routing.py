@@ -29,7 +29,10 @@ class InstanceView(Protocol):
 
 
 class FleetView(Protocol):
-    """What a router sees of the fleet. Collections come in the order in which instances joined."""
+    """What a router sees of the fleet.
+
+    ``instances`` come in the order in which they came up; ``holders`` and ``loaders`` in the order in which the model came to them.
+    """
 
     @property
     def instances(self) -> Collection[InstanceView]:

@@ -5,7 +5,15 @@ from __future__ import annotations
 import aws_cdk as cdk
 from constructs import Construct
 
-from mme_constructs import FunctionSettings, LogSettings, ModelArtifactStore, MultiTenantInference, PlatformFunctions, TenantRegistry
+from mme_constructs import (
+    DedicatedSettings,
+    FunctionSettings,
+    LogSettings,
+    ModelArtifactStore,
+    MultiTenantInference,
+    PlatformFunctions,
+    TenantRegistry,
+)
 from mme_constructs.acknowledge import acknowledge
 from stacks.lifetime import Lifetime
 
@@ -41,10 +49,13 @@ class PlatformStack(cdk.Stack):
                 admission=FunctionSettings(memory_mb=1769, timeout_seconds=900, reserved_concurrency=15),
                 fleet_watch=FunctionSettings(memory_mb=256, timeout_seconds=30, reserved_concurrency=5),
             ),
+            # It would cost an instance while nothing places models there.
+            dedicated=DedicatedSettings(enabled=False),
             log_settings=LogSettings(removal_policy=lifetime.removal_policy),
-            account_logging=True,
+            account_logging=self.node.try_get_context("account_logging") != "false",
         )
-        (pool,) = platform.pools
+        (pool,), (monitoring,) = platform.pools, platform.monitoring
+        cdk.CfnOutput(self, "AlarmTopicArn", value=monitoring.topic.topic_arn, description="Subscribe the people on call to it")
         cdk.CfnOutput(self, "EndpointName", value=pool.endpoint.endpoint_name, description="Shared multi-model endpoint")
         cdk.CfnOutput(self, "ApiUrl", value=platform.api.url, description="Tenant API")
         cdk.CfnOutput(self, "TenantAccessRoleArn", value=platform.tenant_access.role.role_arn, description="Role of tenants' sessions")

@@ -25,6 +25,8 @@ __all__ = ["Admission", "AdmissionDelayedError", "Admitted"]
 
 _MAX_STEPS = 24
 """Six steps lead to the end; the rest is for others that write the same records at the same time."""
+_ENDPOINT_REST_SECONDS = 15.0
+"""Between two first invocations of an endpoint that does not take any at the moment."""
 _MODEL_IS_TO_BLAME: Mapping[Failure, str] = {
     Failure.INPUT_REJECTED: "the model rejected the sample payload",
     Failure.MODEL_FAILED: "the model failed on the sample payload",
@@ -143,7 +145,12 @@ class Admission:
         route = Route(pool.endpoint_name, pool.variant_name, str(version.id), version.name.target_model)
         sample = version.sample
         started = self._clock.monotonic()
-        outcome = self._invoker.invoke(route, InvocationRequest(sample.body, sample.content_type, sample.accept), deadline=deadline)
+        request = InvocationRequest(sample.body, sample.content_type, sample.accept)
+        outcome = self._invoker.invoke(route, request, deadline=deadline)
+        while not _is_final(outcome) and self._clock.monotonic() + 2 * _ENDPOINT_REST_SECONDS < deadline:
+            # The endpoint is being created, updated or short of instances: Lambda's own two retries would come too soon.
+            self._clock.sleep(_ENDPOINT_REST_SECONDS)
+            outcome = self._invoker.invoke(route, request, deadline=deadline)
         timings = {"first_invocation_seconds": round(self._clock.monotonic() - started, 3)}
         if outcome.reply is not None:
             return self._move(version, State.READY, timings=timings)
@@ -169,6 +176,11 @@ class Admission:
                 f"version {version.id} belongs to pool {version.pool!r}, but only {sorted(self._pools)} are configured"
             )
         return pool
+
+
+def _is_final(outcome: Outcome) -> bool:
+    """Whether the model has answered, or failed by its own fault."""
+    return outcome.reply is not None or outcome.failure in _MODEL_IS_TO_BLAME
 
 
 def _sample_reason(version: Version, outcome: Outcome) -> Reason:

@@ -6,6 +6,7 @@ ARN, a stack trace or another tenant's name.
 
 from __future__ import annotations
 
+import math
 from typing import ClassVar
 
 from mme_facts.grammar import GrammarError
@@ -88,7 +89,7 @@ class TenancyError(Exception):
 
 
 def _shown(value: object) -> object:
-    if value is None or isinstance(value, bool | float):
+    if value is None or isinstance(value, bool) or (isinstance(value, float) and math.isfinite(value)):
         return value
     if isinstance(value, int) and value.bit_length() <= 64:
         return value

@@ -32,7 +32,9 @@ UPLOAD_SECONDS = 3600
 """How long a signed upload is valid; it also ends when the signing role's session does."""
 _WRITE_ATTEMPTS = 8
 _NOTES_CHARACTERS = 1000
-_MEDIA_TYPE = re.compile(r"[A-Za-z0-9!#$&^_.+-]{1,127}/[A-Za-z0-9!#$&^_.+*-]{1,127}(?:\s*;[\x20-\x7e]{1,200})?")
+_SHOWN_NAME_CHARACTERS = 100
+"""So much of an unknown member's name is shown: the caller chooses it."""
+_MEDIA_TYPE = re.compile(r"[A-Za-z0-9!#$&^_.+-]{1,127}/[A-Za-z0-9!#$&^_.+*-]{1,127}(?: {0,9};[\x20-\x7e]{1,200})?")
 _ENDED = frozenset({State.REJECTED, State.EXPIRED, State.RETIRED, State.PURGED})
 """States in which a version no longer stands for its artifact: the same bytes get a new number."""
 
@@ -125,7 +127,8 @@ def _object(field: str, value: object, allowed: Sequence[str]) -> dict[str, obje
         raise InvalidRequestError.of_field(field, value, f"a JSON object with {', '.join(allowed)}" if allowed else "an empty JSON object")
     for name in value:
         if name not in allowed:
-            raise InvalidRequestError.of_field(name if field == "body" else f"{field}.{name}", value[name], list(allowed) or "no members")
+            shown = name[:_SHOWN_NAME_CHARACTERS]
+            raise InvalidRequestError.of_field(shown if field == "body" else f"{field}.{shown}", value[name], list(allowed) or "no members")
     return value
 
 

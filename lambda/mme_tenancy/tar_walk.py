@@ -26,6 +26,9 @@ _KINDS = {
     tarfile.BLKTYPE: "block device",
     tarfile.FIFOTYPE: "fifo",
 }
+_MAGIC, _PREFIX = slice(257, 263), slice(345, 500)
+"""Where a header keeps its format's name, and POSIX ustar the first part of a long name."""
+_NAMING = frozenset({"pax header", "GNU long name"})
 _EXTENSIONS = {
     tarfile.XHDTYPE: "pax header",
     tarfile.SOLARIS_XHDTYPE: "pax header",
@@ -125,6 +128,8 @@ class TarWalk:
             return None
         if self._zero_blocks:
             raise ArchiveFault("tar-end", "there is data behind the end of the archive", "pack the archive again with tar")
+        if any(block[_PREFIX]) and block[_MAGIC] != b"ustar\0":
+            raise self._header_fault("a header that is not POSIX ustar has bytes where ustar keeps a name's prefix")
         try:
             header = tarfile.TarInfo.frombuf(block, "utf-8", "surrogateescape")
         except tarfile.TarError as error:
@@ -143,8 +148,9 @@ class TarWalk:
                 f"a {kind} of {size} bytes: at most {self._extension_bytes} are allowed",
                 "pack the archive again without extended attributes and with short names (tar --format=ustar)",
             )
-        if not size or kind in self._seen_extensions:
-            raise self._header_fault(f"a {kind} is empty or repeated")
+        if not size or kind in self._seen_extensions or (kind in _NAMING and not _NAMING.isdisjoint(self._seen_extensions)):
+            # Unpackers differ in which of two names wins.
+            raise self._header_fault(f"a {kind} is empty, repeated or beside another name")
         self._seen_extensions.add(kind)
         self._extension = (kind, size)
         self._wanted = _padded(size)
@@ -170,7 +176,7 @@ class TarWalk:
             match = _PAX_LENGTH.match(payload)
             length = int(match[1]) if match else 0
             record = payload[match.end() : length] if match else b""
-            if match is None or length > len(payload) or not record.endswith(b"\n") or b"=" not in record:
+            if match is None or length > len(payload) or not record.endswith(b"\n") or b"=" not in record[1:]:
                 raise self._header_fault("a pax header is broken")
             keyword, value = record[:-1].split(b"=", 1)
             if keyword in {b"path", b"size"}:

@@ -62,7 +62,10 @@ class DemoModel:
 
 def prepare(folder: Path) -> Iterator[DemoModel]:
     """Train every demo model into ``folder``: artifacts and an index that `load` reads. Yields each as it is done."""
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise CommandError(f"folder {str(folder)!r} cannot be used: {error.strerror}; name another") from None
     done = []
     for recipe in DEMO_MODELS:
         done.append(_train(recipe, folder))

@@ -8,8 +8,10 @@ from aws_cdk import aws_sns as sns
 from aws_cdk.assertions import Match, Template
 
 from mme_constructs import (
+    CanaryDeployment,
     DedicatedSettings,
     InferenceComponentEndpoint,
+    MmeMonitoring,
     ModelArtifactStore,
     ModelPool,
     MultiModelContainer,
@@ -20,7 +22,7 @@ from mme_constructs import (
     PrivateAccess,
     TenantRegistry,
 )
-from mme_constructs.errors import PoolError
+from mme_constructs.errors import NetworkError, PoolError
 
 ENV = cdk.Environment(account="123456789012", region="eu-central-1")
 
@@ -144,3 +146,32 @@ def test_two_pools_of_one_framework_are_refused(stack):
     pool = PoolSettings(container=MultiModelContainer.from_framework("xgboost", version="1.7-1"))
     with pytest.raises(PoolError, match="share a"):
         MultiTenantInference(stack, "Platform", pools=[pool, PoolSettings(container=pool.container, name="other")])
+
+
+def test_a_private_network_for_another_store_is_refused(stack):
+    access = PrivateAccess(stack, "Access", store=ModelArtifactStore(stack, "Store"))
+    with pytest.raises(NetworkError, match="another bucket or table"):
+        MultiTenantInference(stack, "Platform", private_access=access)
+
+
+def test_a_private_network_without_an_api_endpoint_of_its_own_is_refused_instead_of_a_public_api(stack):
+    store, registry = ModelArtifactStore(stack, "Store"), TenantRegistry(stack, "Registry")
+    access = PrivateAccess(stack, "Access", store=store, registry=registry, already_there=["execute-api"])
+    with pytest.raises(NetworkError, match="would be public"):
+        MultiTenantInference(stack, "Platform", store=store, registry=registry, private_access=access)
+
+
+def test_a_failing_or_throttled_api_function_is_alarmed_on_and_an_alarm_may_be_left_out(stack):
+    platform = MultiTenantInference(stack, "Platform", monitoring=PlatformMonitoring(overrides={"cpu-low": None}))
+    alarms = set(platform.monitoring[0].alarms)
+    assert {"function-errors-onboarding", "function-errors-invocation"} <= alarms
+    assert sum(name.startswith("function-throttles") for name in alarms) == 3
+    assert "cpu-low" not in alarms
+
+
+def test_an_alarm_of_the_monitoring_may_roll_an_update_back_without_a_circle(stack):
+    store = ModelArtifactStore(stack, "Store")
+    container = MultiModelContainer.from_framework("xgboost", version="1.7-1")
+    endpoint = MultiModelEndpoint(stack, "Endpoint", store=store, container=container, deployment=CanaryDeployment())
+    endpoint.add_rollback_alarms(MmeMonitoring(stack, "Monitoring", endpoint=endpoint).alarms["server-errors"])
+    Template.from_stack(stack)  # raises where resources depend on each other in a circle

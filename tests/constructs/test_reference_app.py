@@ -106,7 +106,7 @@ def test_the_outputs_stand_in_the_stack_that_owns_the_thing(reference):
     }
     assert outputs == {
         "MmeStorage": ["BucketName", "TableName"],
-        "MmePlatform": ["ApiUrl", "EndpointName", "PlatformAdminRoleArn", "TenantAccessRoleArn"],
+        "MmePlatform": ["AlarmTopicArn", "ApiUrl", "EndpointName", "PlatformAdminRoleArn", "TenantAccessRoleArn"],
     }
 
 

@@ -143,6 +143,13 @@ def test_a_model_that_loads_slowly_is_waited_for(world, upload):
     assert world.registry.version("acme", "iris", 1).timings["first_invocation_seconds"] > 10
 
 
+@pytest.mark.parametrize("code", ["AccessDeniedException", "ValidationError"])
+def test_an_endpoint_that_takes_nothing_yet_is_waited_for(world, upload, code):
+    world.runtime = ScriptedRuntime(RuntimeFault(code, 400), RuntimeFault(code, 400), GOOD_REPLY)
+    assert world.admit(upload).version.state is State.ACTIVE
+    assert len(world.runtime.calls) == 3
+
+
 def test_a_second_event_after_the_end_does_nothing(world, upload):
     world.admit(upload)
     records, calls = dict(world.registry.records), len(world.runtime.calls)

@@ -383,3 +383,29 @@ def test_members_do_not_depend_on_how_the_bytes_are_cut(cuts):
         ("xgboost-model", "file", 700),
         ("docs", "folder", 0),
     ]
+
+
+def gnu_long_name(name):
+    return block("././@LongLink", tarfile.GNUTYPE_LONGNAME, name.encode() + b"\0")
+
+
+def pax_path(name):
+    return block("PaxHeaders/x", tarfile.XHDTYPE, pax_record("path", name))
+
+
+@pytest.mark.parametrize("naming", [(pax_path("numpy.py"), gnu_long_name("data/x")), (gnu_long_name("data/x"), pax_path("numpy.py"))])
+def test_two_names_of_one_member_are_refused_because_unpackers_differ_in_which_wins(naming):
+    assert rules(raw(MODEL_BLOCK, *naming, block("data/x", content=b"evil"))) == ["tar-header"]
+
+
+def test_a_prefix_in_a_header_that_has_none_is_refused_because_unpackers_differ_in_whether_it_counts():
+    header = bytearray(block("MAR-INF/MANIFEST.json", content=b"{}"))
+    header[345:349] = b"data"
+    header[148:156] = b" " * 8
+    header[148:156] = b"%06o\0 " % sum(header[:512])
+    assert rules(raw(MODEL_BLOCK, bytes(header))) == ["tar-header"]
+
+
+def test_a_pax_record_without_a_keyword_is_refused_because_some_unpackers_stop_there():
+    pax = block("PaxHeaders/x", tarfile.XHDTYPE, b"5 =a\n" + pax_record("path", "data/x"))
+    assert rules(raw(MODEL_BLOCK, pax, block("numpy.py", content=b"evil"))) == ["tar-header"]

@@ -51,6 +51,19 @@ def test_the_line_takes_names_units_and_dimensions_from_the_catalogue():
         assert (row.unit, [list(names) for names in row.dimensions]) == (item["Unit"], directive["Dimensions"])
 
 
+def test_an_endpoint_that_cannot_be_described_keeps_no_other_from_its_line(clock, capsys):
+    class Troubled(KnownFleets):
+        def state(self, endpoint):
+            if endpoint == "b":
+                raise ConnectionError(endpoint)
+            return super().state(endpoint)
+
+    fleets = Troubled(a=EndpointState("Updating", NOW, 2), c=EndpointState("InService", NOW, 2))
+    with pytest.raises(ConnectionError, match="b"):
+        FleetWatch(fleets, clock)({"endpoints": ["a", "b", "c"]})
+    assert [json.loads(line)["endpoint"] for line in capsys.readouterr().out.splitlines()] == ["a", "c"]
+
+
 def test_an_endpoint_that_is_gone_has_no_line(clock, capsys):
     fleets = KnownFleets(a=EndpointState("InService", NOW, 2))
     assert FleetWatch(fleets, clock)({"endpoints": ["a", "gone"]}) == {"watched": 1}

@@ -87,6 +87,9 @@ def test_a_sample_may_be_binary():
         ("sample", "1,2"),
         ("sample.content_type", ...),
         ("sample.content_type", "csv"),
+        ("sample.content_type", "text/csv\n;a"),
+        ("sample.content_type", "text/csv\u00a0;a"),
+        ("sample.content_type", "text/csv" + " " * 2000 + ";a"),
         ("sample.content_type", "text/csv\r\nX-Evil: 1"),
         ("sample.content_type", "text/csv\n"),
         ("sample.accept", "*"),
@@ -106,6 +109,19 @@ def test_a_wrong_field_is_named_with_what_is_allowed(field, value):
         parse(changed(field, value))
     assert caught.value.field == field
     assert caught.value.allowed
+
+
+def test_an_unknown_members_name_is_not_echoed_in_full():
+    with pytest.raises(InvalidRequestError) as caught:
+        parse({**changed("notes", "n"), "é" * 100_000: 1})
+    assert len(json.dumps(caught.value.document())) < 5000
+
+
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "1e999"])
+def test_a_number_that_json_does_not_know_leaves_the_problem_readable(number):
+    with pytest.raises(InvalidRequestError) as caught:
+        parse_registration(b'{"size_bytes": %s}' % number.encode(), max_artifact_bytes=10, frameworks=["xgboost"])
+    json.dumps(caught.value.document(), allow_nan=False)
 
 
 def test_base64_that_is_none_names_the_body():

@@ -6,7 +6,7 @@ import base64
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from botocore.exceptions import ClientError
 
@@ -110,6 +110,8 @@ class S3Artifacts:
         def copy(number: int) -> CompletedPartTypeDef:
             first = (number - 1) * self._part_bytes
             last = min(first + self._part_bytes, size_bytes) - 1
+            # S3 documents ranges for sources above 5 MB only (API reference: UploadPartCopy); a single part is the whole anyway.
+            part: dict[str, Any] = {} if size_bytes <= self._part_bytes else {"CopySourceRange": f"bytes={first}-{last}"}
             try:
                 answer = self._client.upload_part_copy(
                     Bucket=self._bucket_name,
@@ -118,7 +120,7 @@ class S3Artifacts:
                     PartNumber=number,
                     CopySource={"Bucket": self._bucket_name, "Key": upload.name.incoming_key},
                     CopySourceIfMatch=upload.etag,
-                    CopySourceRange=f"bytes={first}-{last}",
+                    **part,
                 )
             except ClientError as error:
                 raise _translated(error) from error

@@ -29,11 +29,24 @@ class FleetWatch:
     clock: Clock
 
     def __call__(self, event: Event) -> dict[str, int]:
-        """Write one line for each endpoint of ``event``; an endpoint that was deleted has none."""
-        lines = watch(self.fleets, event["endpoints"], self.clock.time())
-        for line in lines:
-            write_line(line)
-        return {"watched": len(lines)}
+        """Write one line for each endpoint of ``event``; an endpoint that was deleted has none.
+
+        An endpoint that cannot be described keeps no other one from its line; the first such error is raised at the end.
+        """
+        errors: list[Exception] = []
+        watched = 0
+        for endpoint in event["endpoints"]:
+            try:
+                lines = watch(self.fleets, [endpoint], self.clock.time())
+            except Exception as error:
+                errors.append(error)
+                continue
+            for line in lines:
+                write_line(line)
+            watched += len(lines)
+        if errors:
+            raise errors[0]
+        return {"watched": watched}
 
 
 @at_cold_start
