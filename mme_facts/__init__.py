@@ -1,5 +1,9 @@
 """What is known about SageMaker multi-model endpoints and this library's own names: the standard library only.
 
-Modules: `grammar` (ids and keys), `limits`, `environment` (variables of the functions), `problems` (error table of the
-API), `images` (image URIs), `lazy` (lazy exports).
+- names: `grammar` (ids, keys, IAM patterns), `table` (the registry's table), `environment` (variables of the functions)
+- SageMaker: `limits`, `instances`, `images`, `dockerfile` (labels of an image), `artifacts` (what an archive may hold),
+  `runtime_errors`
+- errors of the API: `problems`
+- watching: `metrics` (the catalogue), `thresholds` (rules of alarms, runbook and doctor), `telemetry` (log lines)
+- `lazy` (lazy exports)
 """
