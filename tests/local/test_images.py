@@ -110,7 +110,7 @@ class TestDocker:
     def test_it_publishes_an_asset(self, local_cloud, docker):
         ecr = local_cloud.client("ecr")
         ecr.create_repository(repositoryName="team/own")
-        assert docker("login", "--username", "AWS", "--password-stdin", "https://registry", stdin="secret").returncode == 0
+        assert docker("login", "--username", "AWS", "--password-stdin", "https://example.com", stdin="secret").returncode == 0
         assert docker("inspect", "cdkasset-1").returncode == 1
         built = docker("build", "--build-arg", "A=1", "--tag", "cdkasset-1", "--platform", "linux/amd64", ".")
         assert built.returncode == 0, built.stderr
