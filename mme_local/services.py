@@ -6,13 +6,13 @@ import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mme_local.artifacts import RoleArtifacts
 from mme_local.autoscaling.models import AutoScaling
 from mme_local.autoscaling.responses import AutoScalingApi
+from mme_local.clock import CloudClock
 from mme_local.cloudformation.types import register
 from mme_local.credentials import Credentials
 from mme_local.emulator import AccessDeniedError, assume_service_role
@@ -57,13 +57,14 @@ class Services:
         self._directory, self._settings, self._endpoint_url, self._reset_emulator = directory, settings, endpoint_url, reset_emulator
         self._bridge = LoopBridge(loop)
         self._data_plane: DataPlane | None = None
+        self._clock = CloudClock(settings.clock_scale)
         self._sagemaker = SageMaker(
             region=REGION,
             account=ACCOUNT,
             fleets=self._fleets,
             artifacts=self._artifacts,
             check_role=_check_role,
-            now=_now,
+            now=self._clock.now,
             instance_limit=settings.instance_limit,
             image=images.pushed,
         )
@@ -72,7 +73,7 @@ class Services:
             account=ACCOUNT,
             variant_exists=self._variant_exists,
             component_exists=lambda name: name in self._sagemaker.components.by_name,
-            now=_now,
+            now=self._clock.now,
         )
         register(self._sagemaker, self._autoscaling, self._bridge)
 
@@ -153,7 +154,3 @@ def _check_role(role_arn: str) -> None:
         assume_service_role(role_arn, _SAGEMAKER, "SageMaker")
     except AccessDeniedError as error:
         raise ValidationError(error.message) from None
-
-
-def _now() -> datetime:
-    return datetime.now(UTC)

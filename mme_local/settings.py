@@ -26,6 +26,7 @@ class LocalSettings:
         start_seconds: how long starting may take before `CloudStartError`.
         stop_seconds: how long a regular stop may take before the processes are killed.
         log_level: level of the gateway's log file.
+        clock_scale: scaled seconds a real second (`mme_local.clock`): 60 lets an hour of autoscaling pass in a minute.
     """
 
     data_plane: DataPlaneSettings = field(default_factory=DataPlaneSettings)
@@ -33,6 +34,7 @@ class LocalSettings:
     start_seconds: float = 60.0
     stop_seconds: float = 15.0
     log_level: str = "WARNING"
+    clock_scale: float = 1.0
 
     def __post_init__(self) -> None:
         if self.instance_limit < 1:
@@ -40,6 +42,8 @@ class LocalSettings:
         for name in ("start_seconds", "stop_seconds"):
             if getattr(self, name) <= 0:
                 raise ValueError(f"{name} is {getattr(self, name)}: a positive number of seconds is needed")
+        if not 0 < self.clock_scale < float("inf"):
+            raise ValueError(f"clock_scale is {self.clock_scale}: use a number above 0, such as 60 for a minute a second")
 
     def to_json(self) -> dict[str, Any]:
         """A JSON-ready form for the gateway process."""

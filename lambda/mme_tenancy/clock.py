@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import time
 from datetime import UTC, datetime
 from typing import Protocol
+
+from mme_facts.scaled_time import CLOCK_VARIABLE, ScaledTime
 
 __all__ = ["Clock", "SystemClock", "timestamp"]
 
@@ -26,11 +29,14 @@ class Clock(Protocol):
 
 
 class SystemClock:
-    """The machine's own clock."""
+    """The machine's own clock; under a local cloud with a scaled clock (`mme_facts.scaled_time`) its wall clock is that one."""
+
+    def __init__(self) -> None:
+        self._scaled = ScaledTime.read(os.environ.get(CLOCK_VARIABLE))
 
     def time(self) -> float:
         """Seconds since 1970."""
-        return time.time()
+        return self._scaled.at(time.time())
 
     def monotonic(self) -> float:
         """Seconds of a clock that never goes back."""

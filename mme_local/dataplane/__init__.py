@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         InvokeReply,
         InvokeRequest,
         StartFailed,
+        StepObserver,
         UnknownFleet,
     )
     from mme_local.dataplane.plane import DataPlane
@@ -43,6 +44,7 @@ __all__ = [
     "InvokeReply",
     "InvokeRequest",
     "StartFailed",
+    "StepObserver",
     "UnknownFleet",
 ]
 

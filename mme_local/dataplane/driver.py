@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Executor
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,7 @@ from mme_fleet import (
     Unload,
 )
 from mme_local.dataplane.instance import Answer, ServerInstance
-from mme_local.dataplane.interface import ArtifactSource, DataPlaneSettings, FleetSpec, InvokeReply, InvokeRequest
+from mme_local.dataplane.interface import ArtifactSource, DataPlaneSettings, FleetSpec, InvokeReply, InvokeRequest, StepObserver
 from mme_local.dataplane.servers import server_for
 
 __all__ = ["FleetDriver"]
@@ -64,11 +64,19 @@ class FleetDriver:
         settings: of the data plane.
         threads: runs downloads and the work on files.
         folder: gives the folder of the next instance.
+        observers: are told every step.
     """
 
     def __init__(
-        self, spec: FleetSpec, artifacts: ArtifactSource, settings: DataPlaneSettings, threads: Executor, folder: Callable[[], Path]
+        self,
+        spec: FleetSpec,
+        artifacts: ArtifactSource,
+        settings: DataPlaneSettings,
+        threads: Executor,
+        folder: Callable[[], Path],
+        observers: Sequence[StepObserver] = (),
     ) -> None:
+        self._observers = observers
         self._spec, self._artifacts, self._settings, self._threads, self._folder = spec, artifacts, settings, threads, folder
         self._kind = server_for(spec, settings.handlers)
         self._fleet = Fleet(settings.fleet_settings())
@@ -210,7 +218,13 @@ class FleetDriver:
 
     def _tell(self, event: Event, now: float | None = None) -> None:
         loop = asyncio.get_running_loop()
-        for action in self._on(event, loop.time() if now is None else now):
+        now = loop.time() if now is None else now
+        actions = self._on(event, now)
+        if self._observers:
+            step = Step(now, event, actions)
+            for observe in self._observers:
+                observe(self._spec.endpoint_name, step)
+        for action in actions:
             self._execute(action)
         deadline = self._fleet.next_deadline()
         if self._timer is not None and self._timer.when() != deadline:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import BinaryIO, Protocol
 
 from mme_facts.limits import INVOKE_TIMEOUT_SECONDS
-from mme_fleet import FleetSettings
+from mme_fleet import FleetSettings, Step
 
 __all__ = [
     "ArtifactDenied",
@@ -20,6 +20,7 @@ __all__ = [
     "InvokeReply",
     "InvokeRequest",
     "StartFailed",
+    "StepObserver",
     "UnknownFleet",
 ]
 
@@ -60,6 +61,13 @@ class ArtifactSource(Protocol):
             ArtifactDenied: the role may not read it.
             Exception: anything else counts as the store being unavailable for now.
         """
+
+
+class StepObserver(Protocol):
+    """Is told every step of every fleet, on the event loop: metrics, the console and recordings are made of them. It must be quick."""
+
+    def __call__(self, fleet: str, step: Step) -> None:
+        """Take one step of the fleet of that name; ``step.now`` is the event loop's time."""
 
 
 @dataclass(frozen=True, slots=True)

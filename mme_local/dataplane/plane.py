@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import tempfile
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from mme_local.dataplane.interface import (
     InvokeReply,
     InvokeRequest,
     StartFailed,
+    StepObserver,
     UnknownFleet,
 )
 from mme_local.dataplane.server import SOCKET_PATH_BYTES
@@ -38,9 +40,11 @@ class DataPlane:
         directory: where instances keep their files. If its path is too long for the servers' sockets, a short private
             folder below the system's temporary folder is used instead.
         settings: how the fleets run.
+        observers: are told every step of every fleet.
     """
 
-    def __init__(self, directory: Path, settings: DataPlaneSettings | None = None) -> None:
+    def __init__(self, directory: Path, settings: DataPlaneSettings | None = None, observers: Sequence[StepObserver] = ()) -> None:
+        self._observers = tuple(observers)
         self._settings = settings or DataPlaneSettings()
         self._directory = directory.absolute()
         self._folder: Path | None = None
@@ -59,7 +63,7 @@ class DataPlane:
         if spec.endpoint_name in self._fleets:
             raise DataPlaneError(f"endpoint {spec.endpoint_name!r} has a fleet already: stop it first")
         _check_count(spec.instance_count)
-        driver = FleetDriver(spec, artifacts, self._settings, self._threads, self._next_folder)
+        driver = FleetDriver(spec, artifacts, self._settings, self._threads, self._next_folder, self._observers)
         self._fleets[spec.endpoint_name] = driver
         try:
             await driver.resize(spec.instance_count)
