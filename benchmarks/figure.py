@@ -20,9 +20,10 @@ class Figure:
         name: as the design lists it.
         value: what was measured.
         unit: its unit; ``ratio`` for a quotient of two things measured in the same run.
-        bound: greatest value that is right.
+        bound: greatest value that is right, or the least with ``at_least``.
         baseline: what it was measured against.
         conditions: how: runs, machine, constants.
+        at_least: whether more is better.
     """
 
     name: str
@@ -31,15 +32,23 @@ class Figure:
     bound: float
     baseline: str
     conditions: Mapping[str, object]
+    at_least: bool = False
 
     @property
     def holds(self) -> bool:
         """Whether the value is within the bound."""
-        return self.value <= self.bound
+        return self.value >= self.bound if self.at_least else self.value <= self.bound
+
+    @property
+    def bound_text(self) -> str:
+        """The bound with its direction, such as ``<= 1.15``."""
+        return f"{'>=' if self.at_least else '<='} {self.bound:g}"
 
     def document(self) -> dict[str, object]:
         """The figure as one entry of ``bench.json``."""
-        return {**asdict(self), "bound": f"<= {self.bound}", "holds": self.holds}
+        document = asdict(self)
+        del document["at_least"]
+        return {**document, "bound": self.bound_text, "holds": self.holds}
 
 
 def table(figures: Iterable[Figure]) -> Table:
@@ -53,7 +62,7 @@ def table(figures: Iterable[Figure]) -> Table:
             figure.name,
             f"{figure.value:.3g}",
             figure.unit,
-            f"<= {figure.bound:g}",
+            figure.bound_text,
             "yes" if figure.holds else "NO",
             figure.baseline,
             style=style,
