@@ -16,6 +16,7 @@ from typing import Any
 from urllib.parse import parse_qs
 
 from mme_local.credentials import Credentials
+from mme_local.events import Event
 from mme_local.settings import ACCOUNT, REGION
 
 __all__ = [
@@ -26,6 +27,7 @@ __all__ = [
     "authorize",
     "claimed_access_key_id",
     "create_admin",
+    "deliver_event",
     "is_root_key",
     "read_request",
     "reset_state",
@@ -234,6 +236,29 @@ def create_admin(credentials: Credentials) -> None:
             "AccessKeyId": credentials.access_key_id,
             "SecretAccessKey": credentials.secret_access_key,
         }
+
+
+def deliver_event(event: Event) -> None:
+    """Put an event of an AWS service on the default bus: rules that match it call their targets."""
+    from ministack.core.responses import request_scope
+    from ministack.services import eventbridge
+
+    record = {
+        "EventId": event.event_id,
+        "Source": event.source,
+        "DetailType": event.detail_type,
+        "Detail": json.dumps(event.detail),
+        "EventBusName": "default",
+        "Time": int(event.time),
+        "Resources": list(event.resources),
+        "Account": ACCOUNT,
+        "Region": REGION,
+    }
+    with request_scope(ACCOUNT, REGION):
+        # PutEvents refuses sources of AWS, and gives the event the real time.
+        eventbridge._events_log_list().append(record)
+        eventbridge._dispatch_event(record)
+        eventbridge._archive_event(record)
 
 
 def reset_state() -> None:

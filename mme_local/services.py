@@ -15,7 +15,8 @@ from mme_local.autoscaling.responses import AutoScalingApi
 from mme_local.clock import CloudClock
 from mme_local.cloudformation.types import register
 from mme_local.credentials import Credentials
-from mme_local.emulator import AccessDeniedError, assume_service_role
+from mme_local.emulator import AccessDeniedError, assume_service_role, deliver_event
+from mme_local.events import Events
 from mme_local.images import ImageStore
 from mme_local.loop import LoopBridge
 from mme_local.routing import Application, Gateway
@@ -58,6 +59,7 @@ class Services:
         self._bridge = LoopBridge(loop)
         self._data_plane: DataPlane | None = None
         self._clock = CloudClock(settings.clock_scale)
+        self._events = Events(deliver_event, now=self._clock.time, duplicate_share=settings.duplicate_event_share)
         self._sagemaker = SageMaker(
             region=REGION,
             account=ACCOUNT,
@@ -67,6 +69,7 @@ class Services:
             now=self._clock.now,
             instance_limit=settings.instance_limit,
             image=images.pushed,
+            publish=self._events.publish,
         )
         self._autoscaling = AutoScaling(
             region=REGION,

@@ -27,6 +27,7 @@ class LocalSettings:
         stop_seconds: how long a regular stop may take before the processes are killed.
         log_level: level of the gateway's log file.
         clock_scale: scaled seconds a real second (`mme_local.clock`): 60 lets an hour of autoscaling pass in a minute.
+        duplicate_event_share: the share of AWS services' events that are sent twice, as AWS may do: 0 for none, 1 for all.
     """
 
     data_plane: DataPlaneSettings = field(default_factory=DataPlaneSettings)
@@ -35,6 +36,7 @@ class LocalSettings:
     stop_seconds: float = 15.0
     log_level: str = "WARNING"
     clock_scale: float = 1.0
+    duplicate_event_share: float = 0.1
 
     def __post_init__(self) -> None:
         if self.instance_limit < 1:
@@ -44,6 +46,9 @@ class LocalSettings:
                 raise ValueError(f"{name} is {getattr(self, name)}: a positive number of seconds is needed")
         if not 0 < self.clock_scale < float("inf"):
             raise ValueError(f"clock_scale is {self.clock_scale}: use a number above 0, such as 60 for a minute a second")
+
+        if not 0 <= self.duplicate_event_share <= 1:
+            raise ValueError(f"duplicate_event_share is {self.duplicate_event_share}: use a share from 0 to 1")
 
     def to_json(self) -> dict[str, Any]:
         """A JSON-ready form for the gateway process."""

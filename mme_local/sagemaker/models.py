@@ -20,9 +20,9 @@ from mme_facts.dockerfile import BIND_TO_PORT_LABEL, MULTI_MODEL_LABEL
 from mme_facts.limits import INVOKE_TIMEOUT_SECONDS
 from mme_local.dataplane.interface import ArtifactSource, FleetSpec, InvokeReply, InvokeRequest
 from mme_local.images import Image
-from mme_local.sagemaker import exceptions
+from mme_local.sagemaker import exceptions, notices
 from mme_local.sagemaker.components import InferenceComponents
-from mme_local.sagemaker.resources import Endpoint, EndpointConfig, Fleets, Model, ResourceKind, Variant, arn_of
+from mme_local.sagemaker.resources import Deployment, Doing, Endpoint, EndpointConfig, Fleets, Model, ResourceKind, Variant, arn_of
 from mme_local.wire import AwsError, ValidationError
 
 __all__ = ["SageMaker"]
@@ -58,6 +58,7 @@ class SageMaker:
         instance_limit: instances that all endpoints together may have.
         image: what is known of a pushed image by its URI; ``None`` for others.
         chance: a number in [0, 1) for every request to an endpoint of several variants.
+        publish: sends an event to EventBridge.
     """
 
     def __init__(
@@ -72,7 +73,9 @@ class SageMaker:
         instance_limit: int,
         image: Callable[[str], Image | None] = lambda _uri: None,
         chance: Callable[[], float] = random.random,
+        publish: notices.Publish = lambda _detail_type, _detail, _resources: None,
     ) -> None:
+        self._publish = publish
         self._image, self._chance = image, chance
         self.region, self.account, self.fleets = region, account, fleets
         self._artifacts, self._check_role, self._now, self._instance_limit = artifacts, check_role, now, instance_limit
@@ -243,9 +246,21 @@ class SageMaker:
         return endpoint
 
     def _begin(self, endpoint: Endpoint, status: str, change: Callable[[], Awaitable[None]]) -> None:
-        endpoint.status, endpoint.modified = status, self._now()
+        self._set_status(endpoint, status)
         endpoint.settled.clear()
         endpoint.task = asyncio.get_running_loop().create_task(self._settle(endpoint, change), name=f"{status} {endpoint.name}")
+
+    def _set_status(self, endpoint: Endpoint, status: str) -> None:
+        endpoint.status, endpoint.modified = status, self._now()
+        notices.state_change(self._publish, endpoint)
+
+    def _set_doing(self, endpoint: Endpoint, variants: Sequence[Variant], status: str | None, message: str = "") -> None:
+        """Say what happens to the fleets of some variants."""
+        endpoint.modified = self._now()
+        for variant in variants:
+            variant.doing = None if status is None else Doing(status, endpoint.modified, message)
+        if status is not None:
+            notices.deployment_change(self._publish, endpoint)
 
     async def _settle(self, endpoint: Endpoint, change: Callable[[], Awaitable[None]]) -> None:
         creating = endpoint.status == "Creating"
@@ -253,24 +268,31 @@ class SageMaker:
             await change()
             endpoint.failure_reason = None
             if endpoint.status != "Deleting":
-                endpoint.status = "InService"
+                self._set_status(endpoint, "InService")
         except Exception as error:
             # Whatever went wrong below is the endpoint's failure, as on AWS; the gateway goes on.
             logger.exception("endpoint %s", endpoint.name)
             endpoint.failure_reason = str(error) or type(error).__name__
-            endpoint.status = "Failed" if creating else "InService"
+            endpoint.pending = None
+            self._set_doing(endpoint, endpoint.variants, None)
+            self._set_status(endpoint, "Failed" if creating else "InService")
         finally:
-            endpoint.modified = self._now()
             endpoint.settled.set()
 
     async def _replace_fleets(self, endpoint: Endpoint, config: EndpointConfig, kept: frozenset[str]) -> None:
         old = endpoint.fleets
         plans = [self._plan(endpoint, config, given, kept) for given in config.variants]
+        endpoint.pending = Deployment(config.name, self._now(), [plan.variant for plan in plans])
+        self._set_doing(endpoint, endpoint.pending.variants, "Creating")
         await self._start([plan for plan in plans if plan.spec is not None], endpoint.name)
+        self._set_doing(endpoint, endpoint.pending.variants, "ActivatingTraffic")
+        leaving, endpoint.pending = endpoint.variants, None
+        self._set_doing(endpoint, leaving, None)
         endpoint.generation += 1
         endpoint.variants = [plan.variant for plan in plans]
         for variant in endpoint.variants:
             variant.current_count, variant.current_weight = variant.desired_count, variant.desired_weight
+            variant.doing = None
         endpoint.config_name, endpoint.hosts_components = config.name, config.hosts_components
         for fleet in old:
             await self._drained(fleet)
@@ -366,6 +388,9 @@ class SageMaker:
 
     async def _resize(self, endpoint: Endpoint) -> None:
         for variant in endpoint.variants:
+            if variant.desired_count != variant.current_count:
+                way = "out" if variant.desired_count > variant.current_count else "in"
+                self._set_doing(endpoint, [variant], "Updating", f"Scaling {way} desired instance count to {variant.desired_count}.")
             if variant.fleet is not None and variant.desired_count != variant.current_count:
                 try:
                     await self.fleets().resize_fleet(variant.fleet, variant.desired_count)
@@ -374,6 +399,7 @@ class SageMaker:
                         other.desired_count, other.desired_weight = other.current_count, other.current_weight
                     raise
             variant.current_count, variant.current_weight = variant.desired_count, variant.desired_weight
+            variant.doing = None
 
     async def _remove(self, endpoint: Endpoint) -> None:
         for fleet in endpoint.fleets:

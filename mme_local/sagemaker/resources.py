@@ -10,7 +10,18 @@ from typing import Any, Literal, Protocol
 
 from mme_local.dataplane.interface import ArtifactSource, FleetSpec, InvokeReply, InvokeRequest
 
-__all__ = ["Endpoint", "EndpointConfig", "Fleets", "InferenceComponent", "Model", "ResourceKind", "Variant", "arn_of"]
+__all__ = [
+    "Deployment",
+    "Doing",
+    "Endpoint",
+    "EndpointConfig",
+    "Fleets",
+    "InferenceComponent",
+    "Model",
+    "ResourceKind",
+    "Variant",
+    "arn_of",
+]
 
 ResourceKind = Literal["model", "endpoint-config", "endpoint", "inference-component"]
 
@@ -90,6 +101,21 @@ class EndpointConfig:
         return "ModelName" not in self.variants[0]
 
 
+@dataclass(frozen=True, slots=True)
+class Doing:
+    """What happens to a variant's fleet now.
+
+    Attributes:
+        status: SageMaker's VariantStatus: Creating, Updating, Deleting, ActivatingTraffic or Baking.
+        started: since when.
+        message: more about it, if there is more to say.
+    """
+
+    status: str
+    started: datetime
+    message: str = ""
+
+
 @dataclass(slots=True)
 class Variant:
     """A running production variant of an endpoint.
@@ -98,6 +124,7 @@ class Variant:
         fleet: name of its fleet in the data plane; ``None`` where inference components are recorded instead.
         images: image URIs of its containers.
         given: the variant as its endpoint configuration has it.
+        doing: what happens to its fleet; ``None`` at rest.
     """
 
     name: str
@@ -108,11 +135,21 @@ class Variant:
     desired_weight: float
     current_count: int = 0
     current_weight: float = 0.0
+    doing: Doing | None = None
 
     @property
     def instance_type(self) -> str:
         """Its instance type."""
         return str(self.given["InstanceType"])
+
+
+@dataclass(slots=True)
+class Deployment:
+    """The fleets that an update brings up beside those of the endpoint."""
+
+    config_name: str
+    started: datetime
+    variants: Sequence[Variant]
 
 
 @dataclass(slots=True)
@@ -127,6 +164,7 @@ class Endpoint:
     status: str = "Creating"
     failure_reason: str | None = None
     variants: Sequence[Variant] = ()
+    pending: Deployment | None = None
     hosts_components: bool = False
     generation: int = 0
     tags: dict[str, str] = field(default_factory=dict)
