@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 from mme_cli.errors import CommandError
 from mme_cli.local_state import LocalState
@@ -16,12 +17,15 @@ _SMALL_ARTIFACT_BYTES = 4 * 1024 * 1024
 
 
 @contextmanager
-def running_cloud(*, port: int | None = None, models_per_instance: int | None = None) -> Iterator[LocalState]:
+def running_cloud(
+    *, port: int | None = None, models_per_instance: int | None = None, clock_scale: float | None = None
+) -> Iterator[LocalState]:
     """Run the local cloud for the length of the block.
 
     Args:
         port: the gateway's port; None takes a free one.
         models_per_instance: memory of each endpoint instance, in small XGBoost models; None takes the local cloud's default.
+        clock_scale: scaled seconds a real second; None takes the local cloud's default.
 
     Raises:
         CommandError: it did not start, or the ``local`` extra is not installed.
@@ -35,8 +39,11 @@ def running_cloud(*, port: int | None = None, models_per_instance: int | None = 
     if models_per_instance is not None:
         model_bytes = data_plane.model_overhead_bytes + _SMALL_ARTIFACT_BYTES
         data_plane = DataPlaneSettings(instance_memory_bytes=models_per_instance * model_bytes)
+    settings = LocalSettings(data_plane=data_plane)
+    if clock_scale is not None:
+        settings = replace(settings, clock_scale=clock_scale)
     try:
-        with LocalCloud(port=port, settings=LocalSettings(data_plane=data_plane)) as cloud:
+        with LocalCloud(port=port, settings=settings) as cloud:
             yield LocalState(
                 endpoint_url=cloud.endpoint_url,
                 region=cloud.region,

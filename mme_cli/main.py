@@ -63,16 +63,20 @@ def demo_models(folder: Annotated[Path, typer.Argument(help="Folder to write art
         stdout.print(f"{model.tenant}/{model.model}: {folder / model.artifact}")
 
 
-@app.command(epilog="Examples:  mme up  |  mme up --port 4566 --models-per-instance 3")
+@app.command(epilog="Examples:  mme up  |  mme up --port 4566 --models-per-instance 3  |  mme up --clock-scale 60")
 def up(
     port: Annotated[int | None, typer.Option(min=1024, max=65535, help="Port of the gateway on 127.0.0.1; left out, a free one.")] = None,
     models_per_instance: Annotated[int | None, typer.Option(min=1, help="Memory of an instance, in small XGBoost models.")] = None,
+    clock_scale: Annotated[
+        float | None,
+        typer.Option(min=0.01, max=3600, help="How much faster metrics, alarms, schedules and cooldowns run; left out, in real time."),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Run the local cloud in the foreground; Ctrl-C ends it and leaves nothing behind."""
     from mme_cli.cloud import running_cloud
 
-    with running_cloud(port=port, models_per_instance=models_per_instance) as state:
+    with running_cloud(port=port, models_per_instance=models_per_instance, clock_scale=clock_scale) as state:
         path = state.write()
         try:
             if as_json:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime
 
 from mme_facts.scaled_time import ScaledTime
@@ -25,6 +26,7 @@ class CloudClock:
         now = time.time()
         self._map = ScaledTime(now, now, scale)
         self._jumped = asyncio.Event()
+        self._followers: list[Callable[[], None]] = []
 
     @property
     def scale(self) -> float:
@@ -63,3 +65,9 @@ class CloudClock:
         self._map = self._map.jumped(time.time(), seconds)
         jumped, self._jumped = self._jumped, asyncio.Event()
         jumped.set()
+        for follow in self._followers:
+            follow()
+
+    def on_jump(self, follow: Callable[[], None]) -> None:
+        """Call ``follow`` after every jump: other processes and copies of `setting` have to be told."""
+        self._followers.append(follow)

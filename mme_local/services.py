@@ -9,6 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mme_local import emulator_clock
 from mme_local.artifacts import RoleArtifacts
 from mme_local.autoscaling.models import AutoScaling
 from mme_local.autoscaling.responses import AutoScalingApi
@@ -60,6 +61,7 @@ class Services:
         self._data_plane: DataPlane | None = None
         self._clock = CloudClock(settings.clock_scale)
         self._events = Events(deliver_event, now=self._clock.time, duplicate_share=settings.duplicate_event_share)
+        emulator_clock.follow(self._clock)
         self._sagemaker = SageMaker(
             region=REGION,
             account=ACCOUNT,
@@ -95,6 +97,7 @@ class Services:
         """The document of ``GET /_mme/status``."""
         fleets = {fleet["name"]: fleet for fleet in self._data_plane.status()} if self._data_plane else {}
         return {
+            "clock": {"now": self._clock.time(), "scale": self._clock.scale},
             "endpoints": [
                 {
                     "name": endpoint.name,
@@ -102,7 +105,7 @@ class Services:
                     **_together([fleets[name] for name in endpoint.fleets if name in fleets]),
                 }
                 for endpoint in self._sagemaker.endpoints.values()
-            ]
+            ],
         }
 
     async def reset(self) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import time
 
+from mme_facts.scaled_time import ScaledTime
 from mme_local.clock import CloudClock
 
 
@@ -39,3 +40,15 @@ def test_a_jump_back_lengthens_a_wait():
         assert clock.time() >= goal
 
     asyncio.run(story())
+
+
+def test_followers_hear_of_a_jump():
+    async def story():
+        clock = CloudClock()
+        settings = [clock.setting]
+        clock.on_jump(lambda: settings.append(clock.setting))
+        clock.jump(3600.0)
+        return settings
+
+    before, after = map(ScaledTime.read, asyncio.run(story()))
+    assert abs(after.at(0.0) - before.at(0.0) - 3600.0) < 1.0
