@@ -18,7 +18,7 @@ _SMALL_ARTIFACT_BYTES = 4 * 1024 * 1024
 
 @contextmanager
 def running_cloud(
-    *, port: int | None = None, models_per_instance: int | None = None, clock_scale: float | None = None
+    *, port: int | None = None, models_per_instance: int | None = None, clock_scale: float | None = None, faults: bool = False
 ) -> Iterator[LocalState]:
     """Run the local cloud for the length of the block.
 
@@ -26,6 +26,7 @@ def running_cloud(
         port: the gateway's port; None takes a free one.
         models_per_instance: memory of each endpoint instance, in small XGBoost models; None takes the local cloud's default.
         clock_scale: scaled seconds a real second; None takes the local cloud's default.
+        faults: whether faults can be asked for.
 
     Raises:
         CommandError: it did not start, or the ``local`` extra is not installed.
@@ -39,7 +40,7 @@ def running_cloud(
     if models_per_instance is not None:
         model_bytes = data_plane.model_overhead_bytes + _SMALL_ARTIFACT_BYTES
         data_plane = DataPlaneSettings(instance_memory_bytes=models_per_instance * model_bytes)
-    settings = LocalSettings(data_plane=data_plane)
+    settings = LocalSettings(data_plane=data_plane, faults=faults)
     if clock_scale is not None:
         settings = replace(settings, clock_scale=clock_scale)
     try:

@@ -71,12 +71,13 @@ def up(
         float | None,
         typer.Option(min=0.01, max=3600, help="How much faster metrics, alarms, schedules and cooldowns run; left out, in real time."),
     ] = None,
+    faults: Annotated[bool, typer.Option("--faults", help="Serve fault control at /_mme/faults: kill, freeze, slow, throttle.")] = False,
     as_json: Json = False,
 ) -> None:
     """Run the local cloud in the foreground; Ctrl-C ends it and leaves nothing behind."""
     from mme_cli.cloud import running_cloud
 
-    with running_cloud(port=port, models_per_instance=models_per_instance, clock_scale=clock_scale) as state:
+    with running_cloud(port=port, models_per_instance=models_per_instance, clock_scale=clock_scale, faults=faults) as state:
         path = state.write()
         try:
             if as_json:

@@ -12,14 +12,60 @@ from mme_facts.lazy import attach
 if TYPE_CHECKING:
     from mme_local.cloud import CloudStartError, LocalCloud
     from mme_local.credentials import Credentials
+    from mme_local.fault_client import FaultsClient, FaultState
+    from mme_local.fault_documents import (
+        DuplicateEvent,
+        FailDownload,
+        FailInvoke,
+        FailLoad,
+        Fault,
+        FaultError,
+        FreezeInstance,
+        InsufficientCapacity,
+        JumpClock,
+        KillInstance,
+        LoseEvent,
+        SlowDownload,
+        SlowInvoke,
+        SlowLoad,
+        ThrottleControl,
+        ThrottleInvoke,
+    )
     from mme_local.settings import LocalSettings
     from mme_local.toolchain import cdk_environment
 
-__all__ = ["CloudStartError", "Credentials", "LocalCloud", "LocalSettings", "cdk_environment"]
+__all__ = [
+    "CloudStartError",
+    "Credentials",
+    "DuplicateEvent",
+    "FailDownload",
+    "FailInvoke",
+    "FailLoad",
+    "Fault",
+    "FaultError",
+    "FaultState",
+    "FaultsClient",
+    "FreezeInstance",
+    "InsufficientCapacity",
+    "JumpClock",
+    "KillInstance",
+    "LocalCloud",
+    "LocalSettings",
+    "LoseEvent",
+    "SlowDownload",
+    "SlowInvoke",
+    "SlowLoad",
+    "ThrottleControl",
+    "ThrottleInvoke",
+    "cdk_environment",
+]
 
 __getattr__, __dir__ = attach(
     __name__,
     {
+        **dict.fromkeys(__all__, "fault_documents"),
+        "FaultState": "fault_client",
+        "FaultsClient": "fault_client",
         "CloudStartError": "cloud",
         "Credentials": "credentials",
         "LocalCloud": "cloud",

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from mme_local import toolchain
 from mme_local.addresses import local_api_url
 from mme_local.credentials import Credentials
+from mme_local.fault_client import FaultsClient
 from mme_local.folders import end_processes_in, forget_run, make_run
 from mme_local.gateway import Orders
 from mme_local.settings import ACCOUNT, REGION, LocalSettings
@@ -54,6 +55,7 @@ class LocalCloud:
         endpoint_url: where every service answers, once started.
         admin: a real IAM user with AdministratorAccess; the account's root key is refused.
         directory: the folder.
+        faults: fault control, for a cloud with ``LocalSettings(faults=True)``.
     """
 
     region = REGION
@@ -67,6 +69,7 @@ class LocalCloud:
         self._log: BinaryIO | None = None
         self.admin = Credentials.generate()
         self.endpoint_url = ""
+        self.faults = FaultsClient(lambda: self.endpoint_url)
 
     def __enter__(self) -> LocalCloud:
         self.start()

@@ -51,6 +51,7 @@ class Events:
         now: scaled epoch seconds.
         duplicate_share: the share of events that are sent twice, 0 to 1.
         chance: numbers in [0, 1) that decide which; seeded, so that the same run has the same duplicates.
+        copies: how often an event is sent by its detail type and the name of its endpoint, as faults say; 1 for no fault.
     """
 
     def __init__(
@@ -60,7 +61,9 @@ class Events:
         now: Callable[[], float],
         duplicate_share: float = 0.0,
         chance: Callable[[], float] | None = None,
+        copies: Callable[[str, str], int] = lambda _detail_type, _endpoint: 1,
     ) -> None:
+        self._copies = copies
         self._deliver, self._now, self._duplicate_share = deliver, now, duplicate_share
         self._chance = chance or random.Random(_SEED).random  # noqa: S311 - no secret
         self._listeners: list[Callable[[Event], None]] = []
@@ -78,7 +81,8 @@ class Events:
             resources: the ARNs that it is about.
             source: the service that says so.
         """
-        for _ in range(2 if self._chance() < self._duplicate_share else 1):
+        copies = self._copies(detail_type, str(detail.get("EndpointName", "")))
+        for _ in range(2 if copies == 1 and self._chance() < self._duplicate_share else copies):
             event = Event(str(uuid.uuid4()), source, detail_type, detail, tuple(resources), self._now())
             for listener in self._listeners:
                 listener(event)

@@ -6,7 +6,6 @@ the emulator. Unsigned requests go by target and path, to be refused by the serv
 
 from __future__ import annotations
 
-import ipaddress
 import json
 import logging
 import re
@@ -16,9 +15,11 @@ from typing import Any
 from urllib.parse import parse_qs
 
 from mme_facts.limits import INVOKE_BODY_BYTES
+from mme_local.administration import Administration, is_loopback, serves
 from mme_local.autoscaling.responses import OPERATIONS as AUTOSCALING_OPERATIONS
 from mme_local.autoscaling.responses import AutoScalingApi
 from mme_local.emulator import AccessDeniedError, BodyTooLargeError, Request, claimed_access_key_id, is_root_key, read_request
+from mme_local.faults import Faults
 from mme_local.sagemaker.responses import OPERATIONS as SAGEMAKER_OPERATIONS
 from mme_local.sagemaker.responses import ControlPlane
 from mme_local.sagemaker.runtime import Runtime, too_large
@@ -49,8 +50,8 @@ class Gateway:
         control_plane: SageMaker's control plane.
         runtime: SageMaker's runtime.
         autoscaling: Application Auto Scaling.
-        status: makes the document of ``GET /_mme/status``.
-        reset: forgets everything, for ``POST /_mme/reset``.
+        administration: status, reset and fault control.
+        faults: what shall go wrong.
     """
 
     def __init__(
@@ -60,23 +61,23 @@ class Gateway:
         control_plane: ControlPlane,
         runtime: Runtime,
         autoscaling: AutoScalingApi,
-        status: Callable[[], dict[str, Any]],
-        reset: Callable[[], Awaitable[None]],
+        administration: Administration,
+        faults: Faults,
     ) -> None:
         self._emulator, self._control_plane, self._runtime = emulator, control_plane, runtime
-        self._autoscaling, self._status, self._reset = autoscaling, status, reset
+        self._autoscaling, self._administration, self._faults = autoscaling, administration, faults
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection's request."""
         if scope["type"] != "http":
             await self._emulator(scope, receive, send)
             return
-        if _is_loopback(scope):
+        if is_loopback(scope):
             # Policies that demand TLS (the CDK bootstrap bucket's, our own) are met: nothing leaves this machine.
             scope["scheme"] = "https"
         headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
-        if scope["path"].startswith("/_mme/") or scope["path"] == "/_ministack/reset":
-            await _send(send, await self._administration(scope, headers))
+        if serves(scope["path"]):
+            await _send(send, await self._administration.serve(scope, headers, receive))
             return
         query = parse_qs(scope.get("query_string", b"").decode("latin-1"), keep_blank_values=True)
         service = _service(scope, headers, query)
@@ -88,17 +89,6 @@ class Gateway:
             await _send(send, await self._serve(service, scope, receive))
         else:
             await self._emulator(scope, receive, send)
-
-    async def _administration(self, scope: Scope, headers: MutableMapping[str, str]) -> Reply:
-        if "origin" in headers or not _is_loopback(scope):
-            return json_reply({"message": "Only local programs may ask this, no web pages."}, 403)
-        match scope["method"], scope["path"]:
-            case "GET", "/_mme/status":
-                return json_reply(self._status())
-            case "POST", "/_mme/reset" | "/_ministack/reset":
-                await self._reset()
-                return json_reply({"reset": "ok"})
-        return json_reply({"message": f"There is no {scope['method']} {scope['path']}."}, 404)
 
     async def _serve(self, service: str, scope: Scope, receive: Receive) -> Reply:
         invocation = _INVOCATION.fullmatch(scope["path"]) if service == "sagemaker" and scope["method"] == "POST" else None
@@ -127,6 +117,7 @@ class Gateway:
             raise AwsError(
                 "UnknownOperationException", f"The local cloud does not serve {request.headers.get('x-amz-target') or request.path}."
             )
+        self._faults.control_call(service, operation)
         try:
             parameters = json.loads(request.body or b"{}")
         except ValueError as error:
@@ -134,11 +125,6 @@ class Gateway:
         if service == "sagemaker":
             return self._control_plane.serve(request, operation, parameters)
         return self._autoscaling.serve(request, operation, parameters)
-
-
-def _is_loopback(scope: Scope) -> bool:
-    client = scope.get("client")
-    return client is not None and ipaddress.ip_address(client[0].removeprefix("::ffff:")).is_loopback
 
 
 def _service(scope: Scope, headers: MutableMapping[str, str], query: MutableMapping[str, list[str]]) -> str:

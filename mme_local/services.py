@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mme_local import emulator_clock
+from mme_local.administration import Administration
 from mme_local.artifacts import RoleArtifacts
 from mme_local.autoscaling.models import AutoScaling
 from mme_local.autoscaling.responses import AutoScalingApi
@@ -18,6 +19,7 @@ from mme_local.cloudformation.types import register
 from mme_local.credentials import Credentials
 from mme_local.emulator import AccessDeniedError, assume_service_role, deliver_event
 from mme_local.events import Events
+from mme_local.faults import Faults
 from mme_local.images import ImageStore
 from mme_local.loop import LoopBridge
 from mme_local.routing import Application, Gateway
@@ -60,8 +62,11 @@ class Services:
         self._bridge = LoopBridge(loop)
         self._data_plane: DataPlane | None = None
         self._clock = CloudClock(settings.clock_scale)
-        self._events = Events(deliver_event, now=self._clock.time, duplicate_share=settings.duplicate_event_share)
         emulator_clock.follow(self._clock)
+        self._faults = Faults(lambda: self._data_plane.instances() if self._data_plane else (), self._clock.jump)
+        self._events = Events(
+            deliver_event, now=self._clock.time, duplicate_share=settings.duplicate_event_share, copies=self._faults.event_copies
+        )
         self._sagemaker = SageMaker(
             region=REGION,
             account=ACCOUNT,
@@ -87,10 +92,10 @@ class Services:
         return Gateway(
             emulator,
             control_plane=ControlPlane(self._sagemaker),
-            runtime=Runtime(self._sagemaker),
+            runtime=Runtime(self._sagemaker, self._faults),
             autoscaling=AutoScalingApi(self._autoscaling),
-            status=self.status,
-            reset=self.reset,
+            administration=Administration(self.status, self.reset, self._faults if self._settings.faults else None),
+            faults=self._faults,
         )
 
     def status(self) -> dict[str, Any]:
@@ -109,7 +114,8 @@ class Services:
         }
 
     async def reset(self) -> None:
-        """Stop all fleets and forget everything, here and in the emulator."""
+        """Stop all fleets and forget everything, here and in the emulator; faults end."""
+        self._faults.clear()
         await self._sagemaker.close()
         self._autoscaling.clear()
         await self._reset_emulator()
@@ -129,7 +135,7 @@ class Services:
             # Loaded with the first endpoint: most of a cloud's start would be this import.
             from mme_local.dataplane import DataPlane
 
-            self._data_plane = DataPlane(self._directory, self._settings.data_plane)
+            self._data_plane = DataPlane(self._directory, self._settings.data_plane, faults=self._faults)
         return self._data_plane
 
     def _artifacts(self, bucket: str, role_arn: str, endpoint_name: str) -> RoleArtifacts:

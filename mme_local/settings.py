@@ -28,6 +28,7 @@ class LocalSettings:
         log_level: level of the gateway's log file.
         clock_scale: scaled seconds a real second (`mme_local.clock`): 60 lets an hour of autoscaling pass in a minute.
         duplicate_event_share: the share of AWS services' events that are sent twice, as AWS may do: 0 for none, 1 for all.
+        faults: whether faults can be asked for (`LocalCloud.faults`, ``/_mme/faults``).
     """
 
     data_plane: DataPlaneSettings = field(default_factory=DataPlaneSettings)
@@ -37,6 +38,7 @@ class LocalSettings:
     log_level: str = "WARNING"
     clock_scale: float = 1.0
     duplicate_event_share: float = 0.1
+    faults: bool = False
 
     def __post_init__(self) -> None:
         if self.instance_limit < 1:

@@ -34,6 +34,7 @@ from mme_fleet import (
 from mme_local.dataplane.instance import Answer, ServerInstance
 from mme_local.dataplane.interface import ArtifactSource, DataPlaneSettings, FleetSpec, InvokeReply, InvokeRequest, StepObserver
 from mme_local.dataplane.servers import server_for
+from mme_local.faults import Faults
 
 __all__ = ["FleetDriver"]
 
@@ -65,6 +66,7 @@ class FleetDriver:
         threads: runs downloads and the work on files.
         folder: gives the folder of the next instance.
         observers: are told every step.
+        faults: what shall go wrong.
     """
 
     def __init__(
@@ -75,8 +77,9 @@ class FleetDriver:
         threads: Executor,
         folder: Callable[[], Path],
         observers: Sequence[StepObserver] = (),
+        faults: Faults | None = None,
     ) -> None:
-        self._observers = observers
+        self._observers, self._faults = observers, faults or Faults()
         self._spec, self._artifacts, self._settings, self._threads, self._folder = spec, artifacts, settings, threads, folder
         self._kind = server_for(spec, settings.handlers)
         self._fleet = Fleet(settings.fleet_settings())
@@ -174,11 +177,16 @@ class FleetDriver:
             "loads_by_model": dict(snapshot.loads_by_model),
         }
 
+    def instances(self) -> list[ServerInstance]:
+        """The instances, starting and draining ones included."""
+        return list(self._instances.values())
+
     def recording(self) -> tuple[Step, ...]:
         """What happened, if the settings say to record it."""
         return self._recorder.steps if self._recorder else ()
 
     async def _add(self, count: int) -> None:
+        self._faults.capacity(self._spec.endpoint_name.partition(".")[0])
         new = [
             ServerInstance(
                 f"{self._spec.variant_name}-{next(self._instance_numbers)}",
@@ -189,6 +197,7 @@ class FleetDriver:
                 settings=self._settings,
                 threads=self._threads,
                 report=self._tell,
+                faults=self._faults,
             )
             for _ in range(count)
         ]

@@ -7,6 +7,7 @@ import hashlib
 import itertools
 import logging
 import shutil
+import signal
 import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Executor
@@ -30,6 +31,7 @@ from mme_local.dataplane.interface import (
 from mme_local.dataplane.server import ModelServer
 from mme_local.dataplane.servers import ServerKind
 from mme_local.dataplane.unpack import BrokenArtifactError, unpack
+from mme_local.faults import BrokenDownloadError, Faults
 
 __all__ = ["Answer", "ServerInstance", "remove_tree"]
 
@@ -63,6 +65,7 @@ class ServerInstance:
         settings: of the data plane.
         threads: runs downloads and the work on files.
         report: takes what happens, on the event loop.
+        faults: what shall go wrong.
     """
 
     def __init__(
@@ -76,8 +79,9 @@ class ServerInstance:
         settings: DataPlaneSettings,
         threads: Executor,
         report: Callable[[Event], None],
+        faults: Faults,
     ) -> None:
-        self.id = instance_id
+        self.id, self._faults = instance_id, faults
         self.restarts = 0
         self._folder, self._spec, self._kind, self._artifacts, self._settings = folder, spec, kind, artifacts, settings
         self._threads, self._report = threads, report
@@ -92,6 +96,27 @@ class ServerInstance:
     def pid(self) -> int | None:
         """The server's process id; ``None`` while there is none."""
         return self._server.pid if self._server and self._server.alive else None
+
+    @property
+    def endpoint(self) -> str:
+        """Name of its endpoint, as fault control names it."""
+        return self._spec.endpoint_name.partition(".")[0]
+
+    @property
+    def instance(self) -> str:
+        """The same as ``id``, as fault control names it."""
+        return self.id
+
+    def kill(self) -> bool:
+        """Kill the server's processes, as a fault does; ``False`` if there are none."""
+        return self._server is not None and self._server.signal(signal.SIGKILL)
+
+    def freeze(self) -> Callable[[], None] | None:
+        """Stop the server's processes; what lets the same ones go on, or ``None`` if there are none."""
+        server = self._server
+        if server is None or not server.signal(signal.SIGSTOP):
+            return None
+        return lambda: _thaw(server)
 
     async def start(self) -> None:
         """Return when the server answers; raises `StartFailed` after the attempts of the settings."""
@@ -144,13 +169,32 @@ class ServerInstance:
                 self._report(InstanceUp(self.id, settings.instance_memory_bytes, settings.instance_disk_bytes, disk_kept=True))
                 if not started.done():
                     started.set_result(None)
-                await self._server.wait()
+                await self._until_lost(self._server, self._client)
                 _log.warning("the server of instance %s of %s ended", self.id, self._spec.endpoint_name)
                 self._report(InstanceLost(self.id))
                 self.restarts += 1
                 failures = failures + 1 if loop.time() - began < settings.restart_backoff_max_seconds else 1
             await self._clear()
             await asyncio.sleep(min(settings.restart_backoff_seconds * 2 ** (failures - 1), settings.restart_backoff_max_seconds))
+
+    async def _until_lost(self, server: ModelServer, client: httpx.AsyncClient) -> None:
+        """Return when the server has ended: by itself, or killed here because it answers no ping."""
+        settings = self._settings
+        missed = 0
+        ended = asyncio.create_task(server.wait())
+        try:
+            while missed < settings.ping_attempts:
+                if (await asyncio.wait([ended], timeout=settings.ping_interval_seconds))[0]:
+                    return
+                try:
+                    await client.get("/ping", timeout=settings.ping_timeout_seconds)
+                    missed = 0
+                except httpx.TransportError:
+                    missed += 1
+            _log.warning("instance %s of %s left %d pings unanswered", self.id, self._spec.endpoint_name, missed)
+            await server.kill()
+        finally:
+            ended.cancel()
 
     async def _clear(self) -> None:
         """Forget the server that was: its process group, its connections, the work that it was asked for, its sockets."""
@@ -228,14 +272,17 @@ class ServerInstance:
         scratch = self._folder / "scratch" / str(next(self._scratch))
         abandoned = threading.Event()
         try:
+            rate = await self._faults.download(self.endpoint, model)
             size = await asyncio.get_running_loop().run_in_executor(self._threads, self._fetch, model, scratch, abandoned)
+            if rate is not None:
+                await asyncio.sleep(size / rate)
         except asyncio.CancelledError:
             abandoned.set()
             raise
         except (ArtifactMissing, ArtifactDenied) as error:
             kind = LoadFailure.MISSING if isinstance(error, ArtifactMissing) else LoadFailure.DENIED
             self._report(LoadFailed(self.id, model, kind, message=self._download_failure(model)))
-        except BrokenArtifactError as error:
+        except (BrokenArtifactError, BrokenDownloadError) as error:
             self._report(LoadFailed(self.id, model, LoadFailure.BROKEN, message=str(error)))
         except Exception as error:
             _log.warning("download of %s failed", model, exc_info=True)
@@ -270,6 +317,10 @@ class ServerInstance:
         place = self._place(model)
         body = {"model_name": _opaque(model), "url": str(place / "model")}
         path = f"/models/{_opaque(model)}"
+        fault = await self._faults.load(self.endpoint, model)
+        if fault is not None:
+            self._report(self._load_failed(model, fault.status, fault.message))
+            return
         try:
             response = await client.post("/models", json=body)
             if response.status_code == httpx.codes.CONFLICT:  # a leftover of the server's own making
@@ -283,12 +334,14 @@ class ServerInstance:
         except httpx.TransportError:
             await server.kill()  # the supervisor reports the loss
             return
-        if response.status_code == httpx.codes.INSUFFICIENT_STORAGE:
-            self._report(LoadFailed(self.id, model, LoadFailure.OUT_OF_MEMORY, response.status_code))
-        else:
-            reason = await asyncio.get_running_loop().run_in_executor(self._threads, _failure_reason, place, response.text)
-            message = f"Model {model} cannot be loaded, the container answered {response.status_code}: {reason}"
-            self._report(LoadFailed(self.id, model, LoadFailure.BROKEN, response.status_code, message))
+        reason = await asyncio.get_running_loop().run_in_executor(self._threads, _failure_reason, place, response.text)
+        self._report(self._load_failed(model, response.status_code, reason))
+
+    def _load_failed(self, model: str, status: int, reason: str) -> LoadFailed:
+        if status == httpx.codes.INSUFFICIENT_STORAGE:
+            return LoadFailed(self.id, model, LoadFailure.OUT_OF_MEMORY, status)
+        message = f"Model {model} cannot be loaded, the container answered {status}: {reason}"
+        return LoadFailed(self.id, model, LoadFailure.BROKEN, status, message)
 
     async def _unload(self, model: str) -> None:
         client, server = self._client, self._server
@@ -328,6 +381,10 @@ def _client(address: str) -> httpx.AsyncClient:
     )
     client.headers.clear()  # the container sees the caller's headers, not those of a Python library
     return client
+
+
+def _thaw(server: ModelServer) -> None:
+    server.signal(signal.SIGCONT)
 
 
 def _ignore(_event: Event) -> None:

@@ -151,6 +151,9 @@ class DataPlaneSettings:
         start_attempts: how often a server that does not come up is started before `StartFailed`.
         restart_backoff_seconds: wait before a lost server is started again; doubles with every failed start.
         restart_backoff_max_seconds: greatest such wait.
+        ping_interval_seconds: wait between two pings of a running server.
+        ping_timeout_seconds: a ping must be answered within this time, with whatever status.
+        ping_attempts: a server that leaves so many pings in a row unanswered is killed and started again.
         job_queue_size: requests that a model's queue holds before the server answers 503 (100 in SageMaker's images).
         jvm_options: options of the model server's JVM: a small heap and a fast start.
         handlers: further model servers: image repository -> absolute ``file.py:function`` of a function-style handler.
@@ -168,16 +171,19 @@ class DataPlaneSettings:
     start_attempts: int = 3
     restart_backoff_seconds: float = 0.1
     restart_backoff_max_seconds: float = 10.0
+    ping_interval_seconds: float = 5.0
+    ping_timeout_seconds: float = 5.0
+    ping_attempts: int = 3
     job_queue_size: int = 100
     jvm_options: str = "-Xmx128m -Xms32m -XX:+UseSerialGC -XX:TieredStopAtLevel=1 --enable-native-access=ALL-UNNAMED"
     handlers: Mapping[str, str] = field(default_factory=dict)
     record_events: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("instance_memory_bytes", "instance_disk_bytes", "job_queue_size", "load_attempts", "start_attempts"):
+        for name in ("instance_memory_bytes", "instance_disk_bytes", "job_queue_size", "load_attempts", "start_attempts", "ping_attempts"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}: use 1 or more")
-        for name in ("invoke_timeout_seconds", "start_timeout_seconds"):
+        for name in ("invoke_timeout_seconds", "start_timeout_seconds", "ping_interval_seconds", "ping_timeout_seconds"):
             if getattr(self, name) <= 0:
                 raise ValueError(f"{name} is {getattr(self, name)}: use a positive number of seconds")
         for name in ("model_overhead_bytes", "load_wait_seconds", "restart_backoff_seconds", "restart_backoff_max_seconds"):

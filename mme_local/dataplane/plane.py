@@ -12,7 +12,7 @@ from typing import Any
 
 from mme_fleet import Step
 from mme_local.dataplane.driver import FleetDriver
-from mme_local.dataplane.instance import remove_tree
+from mme_local.dataplane.instance import ServerInstance, remove_tree
 from mme_local.dataplane.interface import (
     ArtifactSource,
     DataPlaneError,
@@ -25,6 +25,7 @@ from mme_local.dataplane.interface import (
     UnknownFleet,
 )
 from mme_local.dataplane.server import SOCKET_PATH_BYTES
+from mme_local.faults import Faults
 
 __all__ = ["DataPlane"]
 
@@ -41,10 +42,17 @@ class DataPlane:
             folder below the system's temporary folder is used instead.
         settings: how the fleets run.
         observers: are told every step of every fleet.
+        faults: what shall go wrong; nothing by default.
     """
 
-    def __init__(self, directory: Path, settings: DataPlaneSettings | None = None, observers: Sequence[StepObserver] = ()) -> None:
-        self._observers = tuple(observers)
+    def __init__(
+        self,
+        directory: Path,
+        settings: DataPlaneSettings | None = None,
+        observers: Sequence[StepObserver] = (),
+        faults: Faults | None = None,
+    ) -> None:
+        self._observers, self._faults = tuple(observers), faults or Faults()
         self._settings = settings or DataPlaneSettings()
         self._directory = directory.absolute()
         self._folder: Path | None = None
@@ -63,7 +71,7 @@ class DataPlane:
         if spec.endpoint_name in self._fleets:
             raise DataPlaneError(f"endpoint {spec.endpoint_name!r} has a fleet already: stop it first")
         _check_count(spec.instance_count)
-        driver = FleetDriver(spec, artifacts, self._settings, self._threads, self._next_folder, self._observers)
+        driver = FleetDriver(spec, artifacts, self._settings, self._threads, self._next_folder, self._observers, self._faults)
         self._fleets[spec.endpoint_name] = driver
         try:
             await driver.resize(spec.instance_count)
@@ -100,6 +108,10 @@ class DataPlane:
         ``last_used`` is in epoch seconds, or null; an instance's ``state`` is ``starting``, ``up``, ``draining`` or ``down``.
         """
         return [driver.status() for driver in self._fleets.values()]
+
+    def instances(self) -> list[ServerInstance]:
+        """All instances of all fleets: what fault control may strike."""
+        return [instance for driver in self._fleets.values() for instance in driver.instances()]
 
     def recording(self, endpoint_name: str) -> tuple[Step, ...]:
         """The events and actions of a fleet so far, if the settings say to record them. Raises `UnknownFleet`."""

@@ -159,6 +159,15 @@ class ModelServer:
         assert self._process is not None
         await self._process.wait()
 
+    def signal(self, number: signal.Signals) -> bool:
+        """Send a signal to the whole process group; ``False`` if the server does not run."""
+        if self._process is None or self._process.returncode is not None:
+            return False
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, number)
+            return True
+        return False
+
     async def kill(self) -> None:
         """End the whole process group at once, the workers included."""
         if self._process is None:

@@ -8,6 +8,7 @@ import re
 from mme_facts.limits import INVOKE_BODY_BYTES, TARGET_MODEL_CHARACTERS
 from mme_local.dataplane.interface import InvokeReply, InvokeRequest
 from mme_local.emulator import Request, authorize
+from mme_local.faults import Faults
 from mme_local.sagemaker.models import SageMaker
 from mme_local.sagemaker.resources import Endpoint, Variant
 from mme_local.wire import AwsError, Reply
@@ -31,10 +32,11 @@ class Runtime:
 
     Args:
         sagemaker: the endpoints.
+        faults: what shall go wrong; nothing by default.
     """
 
-    def __init__(self, sagemaker: SageMaker) -> None:
-        self._sagemaker = sagemaker
+    def __init__(self, sagemaker: SageMaker, faults: Faults | None = None) -> None:
+        self._sagemaker, self._faults = sagemaker, faults or Faults()
 
     async def invoke(self, request: Request, endpoint_name: str) -> Reply:
         """Answer one InvokeEndpoint.
@@ -54,6 +56,8 @@ class Runtime:
         authorize(request, "sagemaker:InvokeEndpoint", arn, {**context, **self._sagemaker.tag_context(arn)})
         endpoint = self._serving(endpoint_name)
         _check(request, endpoint, target_model)
+        if (failed := await self._faults.invoke(endpoint.name, target_model or "")) is not None:
+            raise self._error(failed, endpoint, endpoint.variants[0].name)
         custom_attributes = request.headers.get("x-amzn-sagemaker-custom-attributes")
         variant, reply = await self._sagemaker.invoke(
             endpoint,
@@ -92,7 +96,7 @@ class Runtime:
         log_group = f"/aws/sagemaker/Endpoints/{endpoint.name}"
         region, account = self._sagemaker.region, self._sagemaker.account
         original = reply.body.decode("utf-8", "replace") or message
-        status = reply.original_status or 500
+        status = 500 if reply.original_status is None else reply.original_status
         return AwsError(
             "ModelError",
             f"Received {'client' if 400 <= status < 500 else 'server'} error ({status}) from {variant_name} with message "

@@ -4,7 +4,31 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from mme_local import CloudStartError, Credentials, LocalCloud, LocalSettings, cdk_environment
+from mme_local import (
+    CloudStartError,
+    Credentials,
+    DuplicateEvent,
+    FailDownload,
+    FailInvoke,
+    FailLoad,
+    Fault,
+    FaultError,
+    FaultsClient,
+    FaultState,
+    FreezeInstance,
+    InsufficientCapacity,
+    JumpClock,
+    KillInstance,
+    LocalCloud,
+    LocalSettings,
+    LoseEvent,
+    SlowDownload,
+    SlowInvoke,
+    SlowLoad,
+    ThrottleControl,
+    ThrottleInvoke,
+    cdk_environment,
+)
 
 try:
     with LocalCloud(directory=Path("cloud"), settings=LocalSettings(instance_limit=4)) as cloud:
@@ -15,3 +39,28 @@ try:
         cloud.reset()
 except CloudStartError as error:
     raise SystemExit(str(error)) from error
+
+every: list[Fault] = [
+    KillInstance(endpoint="shared", count=1),
+    FreezeInstance(instance="AllTraffic-1", expires_seconds=30),
+    SlowDownload(model="acme/*", seconds=2, bytes_per_second=1e6),
+    FailDownload(error="unavailable", probability=0.1, seed=7),
+    SlowLoad(seconds=3),
+    FailLoad(status=507, count=2),
+    ThrottleInvoke(model="acme/*"),
+    SlowInvoke(seconds=1),
+    FailInvoke(error="InternalDependencyException"),
+    ThrottleControl(service="sagemaker", operation="Describe*"),
+    InsufficientCapacity(endpoint="shared"),
+    LoseEvent(detail_type="SageMaker Endpoint State Change"),
+    DuplicateEvent(copies=3),
+    JumpClock(seconds=3600),
+]
+with LocalCloud(settings=LocalSettings(faults=True)) as faulty:
+    client: FaultsClient = faulty.faults
+    try:
+        states: list[FaultState] = [client.put(fault) for fault in every]
+    except FaultError as error:
+        raise SystemExit(str(error)) from error
+    with client.during(FailLoad(model="acme/*")) as fault:
+        struck: int = client.get(fault.id).struck

@@ -12,6 +12,7 @@ import pytest
 import xgboost
 
 from mme_local.dataplane import ArtifactDenied, ArtifactMissing, DataPlane, DataPlaneSettings, FleetSpec, InvokeRequest
+from mme_local.faults import Faults
 
 XGBOOST_IMAGE = "683313688378.dkr.ecr.us-east-1.amazonaws.com/sagemaker-xgboost:1.7-1"
 
@@ -52,7 +53,8 @@ class Cloud:
         self.settings = settings
         self.folder = folder
         self.source = FolderSource(folder / "bucket")
-        self.plane = DataPlane(folder / "plane", settings)
+        self.faults = Faults(lambda: self.plane.instances())  # noqa: PLW0108 - there is no plane yet
+        self.plane = DataPlane(folder / "plane", settings, faults=self.faults)
 
     def run(self, coroutine):
         return self.runner.run(coroutine)
