@@ -16,6 +16,8 @@ from mme_local.autoscaling.models import AutoScaling
 from mme_local.autoscaling.responses import AutoScalingApi
 from mme_local.clock import CloudClock
 from mme_local.cloudformation.types import register
+from mme_local.cloudwatch.alarms import Alarms
+from mme_local.cloudwatch.store import MetricStore
 from mme_local.credentials import Credentials
 from mme_local.emulator import AccessDeniedError, assume_service_role, deliver_event
 from mme_local.events import Events
@@ -67,6 +69,9 @@ class Services:
         self._events = Events(
             deliver_event, now=self._clock.time, duplicate_share=settings.duplicate_event_share, copies=self._faults.event_copies
         )
+        self._metrics = MetricStore(self._clock.time)
+        self._alarms = Alarms(self._metrics, self._clock, region=REGION, account=ACCOUNT)
+        self._evaluating = loop.create_task(self._alarms.run(), name="alarms")
         self._sagemaker = SageMaker(
             region=REGION,
             account=ACCOUNT,
@@ -118,12 +123,15 @@ class Services:
         self._faults.clear()
         await self._sagemaker.close()
         self._autoscaling.clear()
+        self._alarms.clear()
+        self._metrics.clear()
         await self._reset_emulator()
 
     async def close(self) -> None:
         """End the fleets and the Lambda workers."""
         from ministack.core import lambda_runtime
 
+        self._evaluating.cancel()
         await self._sagemaker.close()
         if self._data_plane is not None:
             await self._data_plane.close()

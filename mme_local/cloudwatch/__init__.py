@@ -1,0 +1,1 @@
+"""CloudWatch of the local cloud: metrics, metric math, alarms, embedded metric format."""
