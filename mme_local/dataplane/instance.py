@@ -16,9 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import httpx
-
 from mme_fleet import Downloaded, Event, InstanceLost, InstanceUp, Loaded, LoadFailed, LoadFailure, Unloaded
+from mme_local.dataplane.http_client import ConnectFailed, HttpClient, HttpError
 from mme_local.dataplane.interface import (
     ArtifactDenied,
     ArtifactMissing,
@@ -39,7 +38,7 @@ _log = logging.getLogger(__name__)
 
 _DEATH_NOTICE_SECONDS = 1.0
 """How long after a broken connection the end of the process may become known."""
-_CONNECT_SECONDS = 5.0
+_OK, _NOT_FOUND, _CONFLICT, _INSUFFICIENT_STORAGE = 200, 404, 409, 507
 _FAILURE_FILE = "load-failure.txt"
 """Where a handler says why a load failed, beside the model's folder (`handlers.xgboost_handler.FAILURE_FILE`)."""
 
@@ -86,7 +85,7 @@ class ServerInstance:
         self._folder, self._spec, self._kind, self._artifacts, self._settings = folder, spec, kind, artifacts, settings
         self._threads, self._report = threads, report
         self._server: ModelServer | None = None
-        self._client: httpx.AsyncClient | None = None
+        self._client: HttpClient | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._scratch = itertools.count()
         self._supervisor: asyncio.Task[None] | None = None
@@ -165,7 +164,7 @@ class ServerInstance:
                     started.set_exception(error if isinstance(error, StartFailed) else StartFailed(str(error)))
                     return
             else:
-                self._client = _client(self._server.address)
+                self._client = HttpClient(int(self._server.address.rpartition(":")[2]))
                 self._report(InstanceUp(self.id, settings.instance_memory_bytes, settings.instance_disk_bytes, disk_kept=True))
                 if not started.done():
                     started.set_result(None)
@@ -177,7 +176,7 @@ class ServerInstance:
             await self._clear()
             await asyncio.sleep(min(settings.restart_backoff_seconds * 2 ** (failures - 1), settings.restart_backoff_max_seconds))
 
-    async def _until_lost(self, server: ModelServer, client: httpx.AsyncClient) -> None:
+    async def _until_lost(self, server: ModelServer, client: HttpClient) -> None:
         """Return when the server has ended: by itself, or killed here because it answers no ping."""
         settings = self._settings
         missed = 0
@@ -187,9 +186,10 @@ class ServerInstance:
                 if (await asyncio.wait([ended], timeout=settings.ping_interval_seconds))[0]:
                     return
                 try:
-                    await client.get("/ping", timeout=settings.ping_timeout_seconds)
+                    async with asyncio.timeout(settings.ping_timeout_seconds):
+                        await client.request("GET", "/ping")
                     missed = 0
-                except httpx.TransportError:
+                except (HttpError, TimeoutError):
                     missed += 1
             _log.warning("instance %s of %s left %d pings unanswered", self.id, self._spec.endpoint_name, missed)
             await server.kill()
@@ -206,7 +206,7 @@ class ServerInstance:
         if self._server is not None:
             await self._server.kill()
         if client is not None:
-            await client.aclose()
+            client.close()
         await asyncio.get_running_loop().run_in_executor(None, remove_tree, self._folder / "t")
 
     # What the fleet asks for.
@@ -245,18 +245,19 @@ class ServerInstance:
         server = self._server
         try:
             async with asyncio.timeout(self._settings.invoke_timeout_seconds):
-                response = await self._client.post(f"/models/{_opaque(request.target_model)}/invoke", content=request.body, headers=headers)
+                path = f"/models/{_opaque(request.target_model)}/invoke"
+                response = await self._client.request("POST", path, headers=headers, body=request.body)
         except TimeoutError:
             return Answer(0)
-        except httpx.TransportError as error:
+        except HttpError as error:
             assert server is not None
             await self._look_after(server, error)
             return Answer(None)
-        return Answer(response.status_code, response.content, response.headers.get("content-type"))
+        return Answer(response.status, response.body, response.content_type)
 
-    async def _look_after(self, server: ModelServer, error: httpx.TransportError) -> None:
+    async def _look_after(self, server: ModelServer, error: HttpError) -> None:
         """After a broken connection: if the server does not take new ones, it is lost; if it is dying, see it die."""
-        if isinstance(error, httpx.ConnectError):
+        if isinstance(error, ConnectFailed):
             await server.kill()
             return
         with suppress(TimeoutError):
@@ -322,23 +323,23 @@ class ServerInstance:
             self._report(self._load_failed(model, fault.status, fault.message))
             return
         try:
-            response = await client.post("/models", json=body)
-            if response.status_code == httpx.codes.CONFLICT:  # a leftover of the server's own making
-                await client.delete(path)
-                response = await client.post("/models", json=body)
-            if response.status_code == httpx.codes.OK:
+            response = await client.request_json("POST", "/models", body)
+            if response.status == _CONFLICT:  # a leftover of the server's own making
+                await client.request("DELETE", path)
+                response = await client.request_json("POST", "/models", body)
+            if response.status == _OK:
                 self._report(Loaded(self.id, model))
                 return
             # After 507 the model stays registered without workers, and would answer the next load with 409.
-            await client.delete(path)
-        except httpx.TransportError:
+            await client.request("DELETE", path)
+        except HttpError:
             await server.kill()  # the supervisor reports the loss
             return
         reason = await asyncio.get_running_loop().run_in_executor(self._threads, _failure_reason, place, response.text)
-        self._report(self._load_failed(model, response.status_code, reason))
+        self._report(self._load_failed(model, response.status, reason))
 
     def _load_failed(self, model: str, status: int, reason: str) -> LoadFailed:
-        if status == httpx.codes.INSUFFICIENT_STORAGE:
+        if status == _INSUFFICIENT_STORAGE:
             return LoadFailed(self.id, model, LoadFailure.OUT_OF_MEMORY, status)
         message = f"Model {model} cannot be loaded, the container answered {status}: {reason}"
         return LoadFailed(self.id, model, LoadFailure.BROKEN, status, message)
@@ -347,12 +348,12 @@ class ServerInstance:
         client, server = self._client, self._server
         assert client is not None
         assert server is not None
-        with suppress(httpx.TransportError):
-            response = await client.delete(f"/models/{_opaque(model)}")
-            if response.status_code in (httpx.codes.OK, httpx.codes.NOT_FOUND):
+        with suppress(HttpError):
+            response = await client.request("DELETE", f"/models/{_opaque(model)}")
+            if response.status in (_OK, _NOT_FOUND):
                 self._report(Unloaded(self.id, model))
                 return
-            _log.warning("unload of %s on %s: the container answered %s", model, self.id, response.status_code)
+            _log.warning("unload of %s on %s: the container answered %s", model, self.id, response.status)
         await server.kill()  # nothing else frees the memory; the supervisor reports the loss
 
     def _place(self, model: str) -> Path:
@@ -370,17 +371,6 @@ class ServerInstance:
             f"Failed to download model data(bucket: {self._spec.bucket}, key: {self._spec.models_prefix}{model}). Please ensure that "
             "there is an object located at the URL and that the role passed to CreateModel has permissions to download the model."
         )
-
-
-def _client(address: str) -> httpx.AsyncClient:
-    client = httpx.AsyncClient(
-        base_url=address,
-        trust_env=False,
-        timeout=httpx.Timeout(None, connect=_CONNECT_SECONDS),
-        limits=httpx.Limits(max_connections=None, max_keepalive_connections=64, keepalive_expiry=60),
-    )
-    client.headers.clear()  # the container sees the caller's headers, not those of a Python library
-    return client
 
 
 def _thaw(server: ModelServer) -> None:
