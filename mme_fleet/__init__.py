@@ -33,10 +33,12 @@ if TYPE_CHECKING:
         Tick,
         Unload,
         Unloaded,
+        ZoneLost,
     )
     from mme_fleet.fleet import Fleet
+    from mme_fleet.hashing import HashRing
     from mme_fleet.recording import Recorder, ReplayMismatchError, Step, replay
-    from mme_fleet.routing import FleetView, InstanceView, Router, StickyRouter
+    from mme_fleet.routing import FleetView, InstanceView, LeastOutstandingRouter, OneHomeRouter, RandomRouter, Router, StickyRouter
     from mme_fleet.settings import FleetSettings
     from mme_fleet.snapshot import FleetSnapshot, InstanceSnapshot, ModelSnapshot
 
@@ -51,16 +53,20 @@ __all__ = [
     "FleetSnapshot",
     "FleetView",
     "Forward",
+    "HashRing",
     "InstanceDraining",
     "InstanceLost",
     "InstanceSnapshot",
     "InstanceUp",
     "InstanceView",
+    "LeastOutstandingRouter",
     "Load",
     "LoadFailed",
     "LoadFailure",
     "Loaded",
     "ModelSnapshot",
+    "OneHomeRouter",
+    "RandomRouter",
     "Recorder",
     "Release",
     "Replied",
@@ -74,6 +80,7 @@ __all__ = [
     "Tick",
     "Unload",
     "Unloaded",
+    "ZoneLost",
     "replay",
 ]
 
@@ -81,7 +88,10 @@ _EXPORTS = {
     "Fleet": "fleet",
     "FleetSettings": "settings",
     **dict.fromkeys(("Recorder", "ReplayMismatchError", "Step", "replay"), "recording"),
-    **dict.fromkeys(("FleetView", "InstanceView", "Router", "StickyRouter"), "routing"),
+    "HashRing": "hashing",
+    **dict.fromkeys(
+        ("FleetView", "InstanceView", "LeastOutstandingRouter", "OneHomeRouter", "RandomRouter", "Router", "StickyRouter"), "routing"
+    ),
     **dict.fromkeys(("FleetSnapshot", "InstanceSnapshot", "ModelSnapshot"), "snapshot"),
 }
 __getattr__, __dir__ = attach(__name__, {name: _EXPORTS.get(name, "events") for name in __all__})

@@ -32,6 +32,7 @@ __all__ = [
     "Tick",
     "Unload",
     "Unloaded",
+    "ZoneLost",
 ]
 
 
@@ -111,13 +112,14 @@ class InstanceUp:
     """An instance is ready for requests, new or again after `InstanceLost`; its memory is empty.
 
     ``memory_bytes`` is its budget for models, ``disk_bytes`` that for unpacked artifacts. With ``disk_kept`` the artifacts
-    that were on its disk before the loss are still there.
+    that were on its disk before the loss are still there. ``zone`` names its availability zone.
     """
 
     instance: str
     memory_bytes: int
     disk_bytes: int
     disk_kept: bool = False
+    zone: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +134,13 @@ class InstanceLost:
     """An instance died: everything in its memory and every request that it was answering is gone."""
 
     instance: str
+
+
+@dataclass(frozen=True, slots=True)
+class ZoneLost:
+    """An availability zone failed: all its instances are lost at once, so no request moves from one of them to another."""
+
+    zone: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +182,10 @@ class Discard:
 
 @dataclass(frozen=True, slots=True)
 class Forward:
-    """Send the request to the instance; answer with `Replied`. ``cold`` says that it waited for a load."""
+    """Send the request to the instance, whose memory holds the model; answer with `Replied`.
+
+    ``cold`` says that it waited for a load.
+    """
 
     request: int
     instance: str
@@ -209,5 +221,7 @@ class Reply:
     error: ReplyError | None = None
 
 
-Event: TypeAlias = Request | Downloaded | Loaded | LoadFailed | Unloaded | Replied | InstanceUp | InstanceDraining | InstanceLost | Tick
+Event: TypeAlias = (
+    Request | Downloaded | Loaded | LoadFailed | Unloaded | Replied | InstanceUp | InstanceDraining | InstanceLost | ZoneLost | Tick
+)
 Action: TypeAlias = Download | Load | Unload | Discard | Forward | Release | Reply

@@ -5,47 +5,50 @@ contract, "Build Your Own Container for multi-model endpoints"):
 
 - A request goes to an instance by the router's choice; if the model is not in its memory, it is downloaded to the
   instance's disk, unless it lies there already, and loaded.
-- Memory is a budget in bytes. A model takes its unpacked size and an overhead from the start of its load until its unload
-  is done; `Loaded` may correct it. When a load does not fit, the least recently used models without a request in flight
-  are unloaded; if that does not suffice, the load waits. Loads get memory in the order in which they came.
+- An instance does a limited number of loads at once, if the settings say so; the others wait for their turn, in order, and are
+  dropped when nobody waits for them any more.
+- Memory is a budget in bytes. A model takes its unpacked size and an overhead for each of its workers from the start of its
+  load until its unload is done; `Loaded` may correct it. When a load does not fit, the least recently used models without a
+  request in flight are unloaded; if that does not suffice, the load waits. Loads get memory in the order in which they came.
 - A load that the container refuses with 507 is tried again after an eviction, a bounded number of times.
 - Disk is a budget too: artifacts stay there after their eviction from memory, and those that left memory first go first.
+- Without cache (`ModelCacheSetting` Disabled) a model is unloaded and removed from disk when its last request was answered.
 - A request that waits longer than ``load_wait_seconds`` gets ModelNotReadyException while the load goes on.
-- Requests that a lost instance was answering fail; those that still waited for a load there go to another instance.
+- With ``model_queue_size`` set, a model's workers get one request each and a bounded number waits; otherwise the server queues.
+- Requests that a lost instance was answering fail; those that still waited there go to another instance.
 """
 
 from __future__ import annotations
 
+import sys
 from collections import deque
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from http import HTTPStatus
+from typing import Any, cast
 
 from mme_fleet import replies
 from mme_fleet.events import (
     Action,
-    Discard,
-    Download,
     Downloaded,
     Event,
     Forward,
     InstanceDraining,
     InstanceLost,
     InstanceUp,
-    Load,
     Loaded,
     LoadFailed,
-    LoadFailure,
     Release,
     Replied,
     Reply,
     ReplyError,
     Request,
     Tick,
-    Unload,
     Unloaded,
+    ZoneLost,
 )
 from mme_fleet.instance import Instance, InstanceState, ModelEntry, ModelState
+from mme_fleet.residency import Residency
 from mme_fleet.routing import InstanceView, Router, StickyRouter
 from mme_fleet.settings import FleetSettings
 from mme_fleet.snapshot import FleetSnapshot
@@ -53,16 +56,15 @@ from mme_fleet.snapshot import FleetSnapshot
 __all__ = ["Fleet"]
 
 
-@dataclass(slots=True)
-class _Pending:
-    """A request that has no answer yet."""
+@dataclass(slots=True, eq=False)
+class _Waiting:
+    """A request that is not forwarded yet, and the entry that keeps it waiting."""
 
     id: int
     model: str
     deadline: float
-    instance: Instance | None = None
-    forwarded: bool = False
-    waited: bool = False
+    entry: ModelEntry | None = None
+    cold: bool = False
 
 
 class Fleet:
@@ -75,28 +77,29 @@ class Fleet:
 
     def __init__(self, settings: FleetSettings | None = None, router: Router | None = None) -> None:
         self._settings = settings or FleetSettings()
-        self._router = router or StickyRouter()
+        self._route = cast(Callable[[str, Fleet], Instance], (router or StickyRouter()).route)  # the views that routers see
+        queue_size = self._settings.model_queue_size
+        self._served_at_once = sys.maxsize if queue_size is None else self._settings.workers_per_model
+        self._held = sys.maxsize if queue_size is None else self._settings.workers_per_model + queue_size
         self._instances: dict[str, Instance] = {}
-        self._up: dict[str, Instance] = {}
-        self._holders: dict[str, dict[str, Instance]] = {}
-        self._loaders: dict[str, dict[str, Instance]] = {}
-        self._requests: dict[int, _Pending] = {}
-        self._deadlines: deque[_Pending] = deque()
+        self._up: tuple[Instance, ...] = ()
+        self._residency = Residency(self._settings, self._instances, self._refuse)
+        self._holders, self._loaders = self._residency.holders, self._residency.loaders
+        self._flying: dict[int, ModelEntry] = {}
+        self._waiting: dict[int, _Waiting] = {}
+        self._deadlines: deque[_Waiting] = deque()
         self._seen = 0
         self._hits = 0
-        self._loads: dict[str, int] = {}
-        self._evictions = 0
         self._handlers: Mapping[type[Any], Callable[[Any, float, list[Action]], None]] = {
-            Request: self._on_request,
-            Replied: self._on_replied,
-            Downloaded: self._on_downloaded,
+            Downloaded: lambda event, _now, actions: self._residency.on_downloaded(event, actions),
             Loaded: self._on_loaded,
-            LoadFailed: self._on_load_failed,
-            Unloaded: self._on_unloaded,
+            LoadFailed: lambda event, _now, actions: self._residency.on_load_failed(event, actions),
+            Unloaded: lambda event, _now, actions: self._residency.on_unloaded(event, actions),
             Tick: self._on_tick,
             InstanceUp: self._on_instance_up,
             InstanceDraining: self._on_instance_draining,
             InstanceLost: self._on_instance_lost,
+            ZoneLost: self._on_zone_lost,
         }
 
     def on(self, event: Event, now: float) -> tuple[Action, ...]:
@@ -109,13 +112,73 @@ class Fleet:
         Raises:
             ValueError: a request id is used twice, or an instance comes up that is up.
         """
+        if isinstance(event, Request):
+            answer = self.request(event.request, event.model, now)
+            return (Forward(event.request, answer, event.model, cold=False),) if isinstance(answer, str) else answer
+        if isinstance(event, Replied):
+            rest = self.replied(event.request, event.status, now)
+            return (Reply(event.request),) if rest is None else rest
         actions: list[Action] = []
         self._handlers[type(event)](event, now, actions)
         return tuple(actions)
 
+    def request(self, request: int, model: str, now: float) -> str | tuple[Action, ...]:
+        """As `on` with a `Request`, without values for what happens most: a simulator makes millions of these.
+
+        Returns:
+            The actions; for a hit, whose only one is to forward the request (``cold`` is false), the name of the instance.
+        """
+        if request in self._flying or request in self._waiting:
+            raise ValueError(f"request {request} is under way: use every id once")
+        self._seen += 1
+        if not self._up:
+            return (Reply(request, replies.unavailable("no instance is in service")),)
+        instance = self._route(model, self)
+        entry = instance.loaded.get(model)
+        if entry is not None and entry.in_flight < self._served_at_once:
+            self._hits += 1
+            self._serve(request, instance, entry, now)
+            return instance.id
+        actions: list[Action] = []
+        waiting = self._waiting[request] = _Waiting(request, model, now + self._settings.load_wait_seconds)
+        self._deadlines.append(waiting)
+        self._place(waiting, instance, now, actions)
+        self._hits += entry is not None and waiting.entry is entry
+        return tuple(actions)
+
+    def replied(self, request: int, status: int | None, now: float) -> tuple[Action, ...] | None:
+        """As `on` with a `Replied`, without values for what happens most.
+
+        Returns:
+            The actions; ``None`` when the only one is to answer the caller with the container's answer.
+        """
+        entry = self._flying.pop(request, None)
+        if entry is None:
+            return ()
+        instance = entry.instance
+        instance.outstanding -= 1
+        entry.in_flight -= 1
+        error = None if status == HTTPStatus.OK else replies.reply_error(status)
+        idle = entry.in_flight == 0
+        if (
+            error is None
+            and not entry.waiting
+            and not (idle and self._residency.awaits_idle(instance))
+            and instance.state is InstanceState.UP
+        ):
+            return None
+        actions: list[Action] = [Reply(request, error)]
+        if instance.state is InstanceState.DRAINING:
+            self._release_if_idle(instance, actions)
+        elif entry.waiting:
+            self._serve_waiting(entry, now, actions)
+        elif idle:
+            self._residency.idle(instance, entry, actions)
+        return tuple(actions)
+
     def next_deadline(self) -> float | None:
         """When the next `Tick` is due, in the seconds of ``now``; ``None`` when no request waits."""
-        while self._deadlines and not self._waits(self._deadlines[0]):
+        while self._deadlines and self._deadlines[0].id not in self._waiting:
             self._deadlines.popleft()
         return self._deadlines[0].deadline if self._deadlines else None
 
@@ -125,246 +188,97 @@ class Fleet:
             instances=tuple(instance.snapshot() for instance in self._instances.values()),
             requests=self._seen,
             hits=self._hits,
-            cold_loads=sum(self._loads.values()),
-            evictions=self._evictions,
-            loads_by_model=dict(self._loads),
+            cold_loads=sum(self._residency.loads.values()),
+            evictions=self._residency.evictions,
+            loads_by_model=dict(self._residency.loads),
         )
 
     # What routers see: mme_fleet.routing.FleetView.
 
     @property
-    def instances(self) -> Collection[InstanceView]:
-        """The instances that take requests."""
-        return self._up.values()
+    def instances(self) -> Sequence[InstanceView]:
+        """See `mme_fleet.FleetView`."""
+        return self._up
 
-    def holders(self, model: str) -> Collection[InstanceView]:
-        """Those with the model in memory."""
-        return self._holders.get(model, {}).values()
+    def holders(self, model: str) -> Sequence[InstanceView]:
+        """See `mme_fleet.FleetView`."""
+        return self._holders.get(model, ())
 
-    def loaders(self, model: str) -> Collection[InstanceView]:
-        """Those that are bringing it into memory."""
-        return self._loaders.get(model, {}).values()
+    def loaders(self, model: str) -> Sequence[InstanceView]:
+        """See `mme_fleet.FleetView`."""
+        return self._loaders.get(model, ())
 
     # Requests.
 
-    def _on_request(self, event: Request, now: float, actions: list[Action]) -> None:
-        if event.request in self._requests:
-            raise ValueError(f"request {event.request} is under way: use every id once")
-        self._seen += 1
-        request = _Pending(event.request, event.model, now + self._settings.load_wait_seconds)
-        self._requests[event.request] = request
-        self._place(request, now, actions)
-
-    def _place(self, request: _Pending, now: float, actions: list[Action]) -> None:
-        """Send a request to an instance, or let it wait there for the model."""
-        if not self._up:
-            self._fail_request(request, replies.unavailable("no instance is in service"), actions)
-            return
-        instance = self._instances[self._router.route(request.model, self).id]
-        request.instance = instance
-        entry = instance.loaded.get(request.model)
-        if entry is not None:
-            if not request.waited:
-                self._hits += 1
-            self._forward(request, instance, entry, now, actions)
-            return
-        if not request.waited:
-            request.waited = True
-            self._deadlines.append(request)
-        entry = instance.pending.get(request.model)
-        if entry is not None:
-            entry.waiting[request.id] = None
-            return
-        stored = instance.disk.get(request.model)
-        entry = ModelEntry(request.model, (stored or 0) + self._settings.model_overhead_bytes, ModelState.DOWNLOADING)
-        entry.waiting[request.id] = None
-        instance.expect(entry)
-        self._loaders.setdefault(request.model, {})[instance.id] = instance
-        if stored is None:
-            actions.append(Download(instance.id, request.model))
-        else:
-            self._enqueue(instance, entry, actions)
-
-    def _forward(self, request: _Pending, instance: Instance, entry: ModelEntry, now: float, actions: list[Action]) -> None:
-        request.forwarded = True
+    def _serve(self, request: int, instance: Instance, entry: ModelEntry, now: float) -> None:
+        """A request goes to an instance that holds its model."""
         instance.outstanding += 1
         instance.requests += 1
         instance.loaded.move_to_end(entry.model)
         entry.in_flight += 1
         entry.last_used = now
-        actions.append(Forward(request.id, instance.id, entry.model, request.waited))
+        self._flying[request] = entry
 
-    def _on_replied(self, event: Replied, _now: float, actions: list[Action]) -> None:
-        request = self._requests.get(event.request)
-        if request is None or not request.forwarded:
+    def _serve_waiting(self, entry: ModelEntry, now: float, actions: list[Action]) -> None:
+        """Forward those who wait for a model in memory, as many as its workers take."""
+        while entry.waiting and entry.in_flight < self._served_at_once:
+            request_id = next(iter(entry.waiting))
+            del entry.waiting[request_id]
+            waiting = self._waiting.pop(request_id)
+            self._serve(request_id, entry.instance, entry, now)
+            actions.append(Forward(request_id, entry.instance.id, entry.model, waiting.cold))
+
+    def _place_again(self, request: _Waiting, now: float, actions: list[Action]) -> None:
+        """Send a request elsewhere that waited on an instance which is no longer in service."""
+        if self._up:
+            self._place(request, self._route(request.model, self), now, actions)
+        else:
+            self._fail(request, replies.unavailable("no instance is in service"), actions)
+
+    def _place(self, request: _Waiting, instance: Instance, now: float, actions: list[Action]) -> None:
+        """At this instance a request is forwarded, waits for the model or one of its workers, or is refused."""
+        if instance not in self._up:
+            raise ValueError(f"the router chose instance {instance.id!r}, which takes no requests: it must be one of fleet.instances")
+        entry = instance.loaded.get(request.model) or instance.pending.get(request.model)
+        if entry is not None and entry.in_flight + len(entry.waiting) >= self._held:
+            self._fail(request, replies.queue_full(request.model, len(entry.waiting)), actions)
             return
-        instance = request.instance
-        assert instance is not None
-        instance.outstanding -= 1
-        entry = instance.loaded[request.model]
-        entry.in_flight -= 1
-        del self._requests[request.id]
-        actions.append(Reply(request.id, replies.reply_error(event.status)))
-        if instance.state is InstanceState.DRAINING:
-            self._release_if_idle(instance, actions)
-        elif entry.in_flight == 0:
-            self._make_room(instance, actions)
+        comes_anew = entry is None
+        if entry is None:
+            entry = self._residency.expect(instance, request.model)
+        request.entry = entry
+        entry.waiting[request.id] = None
+        if entry.state is ModelState.LOADED:
+            self._serve_waiting(entry, now, actions)
+            return
+        request.cold = True
+        if comes_anew:
+            self._residency.proceed(instance, actions)
 
-    def _fail_request(self, request: _Pending, error: ReplyError, actions: list[Action]) -> None:
-        del self._requests[request.id]
+    def _refuse(self, entry: ModelEntry, error: ReplyError, actions: list[Action]) -> None:
+        """Answer everybody whom an entry keeps waiting."""
+        for request_id in entry.waiting:
+            self._fail(self._waiting[request_id], error, actions)
+        entry.waiting.clear()
+
+    def _fail(self, request: _Waiting, error: ReplyError, actions: list[Action]) -> None:
+        del self._waiting[request.id]
         actions.append(Reply(request.id, error))
 
-    def _waits(self, request: _Pending) -> bool:
-        return not request.forwarded and request.id in self._requests
-
     def _on_tick(self, _event: Tick, now: float, actions: list[Action]) -> None:
-        while self._deadlines and (self._deadlines[0].deadline <= now or not self._waits(self._deadlines[0])):
+        while self._deadlines and (self._deadlines[0].deadline <= now or self._deadlines[0].id not in self._waiting):
             request = self._deadlines.popleft()
-            if self._waits(request):
-                assert request.instance is not None
-                del request.instance.pending[request.model].waiting[request.id]
-                self._fail_request(request, replies.not_ready(request.model), actions)
-
-    # The way into memory.
-
-    def _on_downloaded(self, event: Downloaded, _now: float, actions: list[Action]) -> None:
-        instance, entry = self._find_pending(event.instance, event.model, ModelState.DOWNLOADING)
-        if instance is None or entry is None:
-            return
-        instance.store(event.model, event.unpacked_bytes)
-        disposable = instance.disposable()
-        if disposable is None:
-            if event.unpacked_bytes > instance.disk_bytes:
-                error = replies.too_large(event.model, event.unpacked_bytes, instance.disk_bytes, "disk")
-            else:
-                error = replies.unavailable(f"no space is left on the instance's disk for {event.model}")
-            self._fail_load(instance, entry, error, actions, discard=True)
-            return
-        for model in disposable:
-            self._discard(instance, model, actions)
-        instance.revise_expectation(entry, event.unpacked_bytes + self._settings.model_overhead_bytes)
-        self._enqueue(instance, entry, actions)
-
-    def _enqueue(self, instance: Instance, entry: ModelEntry, actions: list[Action]) -> None:
-        """A model on disk asks for memory."""
-        if entry.accounted_bytes > instance.memory_bytes:
-            error = replies.too_large(entry.model, entry.accounted_bytes, instance.memory_bytes, "memory")
-            self._fail_load(instance, entry, error, actions, discard=True)
-            return
-        instance.enqueue(entry)
-        self._make_room(instance, actions)
-
-    def _make_room(self, instance: Instance, actions: list[Action]) -> None:
-        """Start the loads that fit, in order, and evict for the next one."""
-        overcommitted = instance.used_bytes - instance.unloading_bytes - instance.memory_bytes
-        while overcommitted > 0:  # a measured size was larger than the accounted one
-            victim = instance.oldest_idle()
-            if victim is None:
-                return
-            overcommitted -= victim.accounted_bytes
-            self._evict(instance, victim, actions)
-        while instance.queue:
-            entry = next(iter(instance.queue.values()))
-            if entry.model in instance.unloading or entry.after in instance.unloading:
-                return
-            if entry.must_evict:
-                if self._evict_for_retry(instance, entry, actions):
-                    continue
-                return
-            missing = entry.accounted_bytes + instance.used_bytes - instance.memory_bytes
-            if missing <= 0:
-                instance.begin_load(entry)
-                actions.append(Load(instance.id, entry.model))
-                continue
-            missing -= instance.unloading_bytes
-            if missing > 0:
-                for victim in instance.idle_victims(missing) or ():
-                    self._evict(instance, victim, actions)
-            return
-
-    def _evict_for_retry(self, instance: Instance, entry: ModelEntry, actions: list[Action]) -> bool:
-        """Free memory, whatever the books say, after a load that ended out of memory; ``True`` if the load was given up."""
-        victim = None if instance.unloading else instance.oldest_idle()
-        if victim is not None:
-            self._evict(instance, victim, actions)
-        if instance.unloading:
-            entry.must_evict, entry.after = False, next(reversed(instance.unloading))
-            return False
-        if instance.loaded or any(other.state is ModelState.LOADING for other in instance.pending.values()):
-            return False  # one of them becomes idle
-        self._fail_load(instance, entry, replies.out_of_memory(entry.model), actions)
-        return True
-
-    def _evict(self, instance: Instance, entry: ModelEntry, actions: list[Action]) -> None:
-        instance.begin_unload(entry)
-        self._forget(self._holders, entry.model, instance)
-        self._evictions += 1
-        actions.append(Unload(instance.id, entry.model))
-
-    def _on_unloaded(self, event: Unloaded, _now: float, actions: list[Action]) -> None:
-        instance = self._instances.get(event.instance)
-        if instance is not None and event.model in instance.unloading:
-            instance.finish_unload(event.model)
-            for entry in instance.queue.values():
-                if entry.after == event.model:
-                    entry.after = None
-            self._make_room(instance, actions)
+            if request.id in self._waiting:
+                assert request.entry is not None
+                del request.entry.waiting[request.id]
+                late = request.entry.state is ModelState.LOADED
+                self._fail(request, replies.timed_out() if late else replies.not_ready(request.model), actions)
 
     def _on_loaded(self, event: Loaded, now: float, actions: list[Action]) -> None:
-        instance, entry = self._find_pending(event.instance, event.model, ModelState.LOADING)
-        if instance is None or entry is None:
-            return
-        instance.finish_load(entry, event.measured_bytes)
-        self._forget(self._loaders, entry.model, instance)
-        self._holders.setdefault(entry.model, {})[instance.id] = instance
-        self._loads[entry.model] = self._loads.get(entry.model, 0) + 1
-        for request_id in entry.waiting:
-            self._forward(self._requests[request_id], instance, entry, now, actions)
-        entry.waiting.clear()
-        self._make_room(instance, actions)
-
-    def _on_load_failed(self, event: LoadFailed, _now: float, actions: list[Action]) -> None:
-        instance = self._instances.get(event.instance)
-        entry = instance.pending.get(event.model) if instance else None
-        if instance is None or entry is None or entry.state is ModelState.QUEUED:
-            return
-        if entry.state is ModelState.LOADING:
-            instance.undo_load(entry)
-        if event.kind is LoadFailure.OUT_OF_MEMORY:
-            entry.attempts += 1
-            if entry.attempts < self._settings.load_attempts:
-                entry.must_evict = True
-                instance.enqueue(entry, first=True)
-            else:
-                self._fail_load(instance, entry, replies.out_of_memory(entry.model), actions)
-        else:
-            # A copy that the container refused may be a damaged one: a later request fetches it again.
-            self._fail_load(instance, entry, replies.load_error(event), actions, discard=event.kind is LoadFailure.BROKEN)
-        self._make_room(instance, actions)
-
-    def _fail_load(self, instance: Instance, entry: ModelEntry, error: ReplyError, actions: list[Action], *, discard: bool = False) -> None:
-        """Give a load up: nothing of it stays in memory, and everybody who waited hears why."""
-        instance.drop_pending(entry)
-        self._forget(self._loaders, entry.model, instance)
-        if discard:
-            self._discard(instance, entry.model, actions)
-        for request_id in entry.waiting:
-            self._fail_request(self._requests[request_id], error, actions)
-
-    def _discard(self, instance: Instance, model: str, actions: list[Action]) -> None:
-        if instance.discard(model):
-            actions.append(Discard(instance.id, model))
-
-    def _find_pending(self, instance_id: str, model: str, state: ModelState) -> tuple[Instance | None, ModelEntry | None]:
-        instance = self._instances.get(instance_id)
-        entry = instance.pending.get(model) if instance else None
-        return instance, entry if entry is not None and entry.state is state else None
-
-    @staticmethod
-    def _forget(index: dict[str, dict[str, Instance]], model: str, instance: Instance) -> None:
-        places = index.get(model)
-        if places is not None and places.pop(instance.id, None) is not None and not places:
-            del index[model]
+        entry = self._residency.on_loaded(event)
+        if entry is not None:
+            self._serve_waiting(entry, now, actions)
+            self._residency.proceed(entry.instance, actions)
 
     # The instances themselves.
 
@@ -372,50 +286,59 @@ class Fleet:
         instance = self._instances.setdefault(event.instance, Instance(event.instance))
         if instance.state is not InstanceState.DOWN:
             raise ValueError(f"instance {event.instance!r} comes up but is {instance.state.value}: report its loss first")
-        instance.start(event.memory_bytes, event.disk_bytes, disk_kept=event.disk_kept)
-        self._up[instance.id] = instance
+        instance.start(event.memory_bytes, event.disk_bytes, event.zone, disk_kept=event.disk_kept)
+        self._up = (*self._up, instance)
 
     def _on_instance_draining(self, event: InstanceDraining, now: float, actions: list[Action]) -> None:
         instance = self._instances.get(event.instance)
         if instance is None or instance.state is InstanceState.DRAINING:
             return
-        self._up.pop(instance.id, None)
         if instance.state is InstanceState.UP:
             instance.state = InstanceState.DRAINING
-            waiting = self._leave_service(instance)
-            for entry in tuple(instance.pending.values()):  # what still comes from these loads is ignored
-                if entry.state is ModelState.LOADING:
-                    instance.undo_load(entry)
-                instance.drop_pending(entry)
+            waiting = self._leave_service([instance])
+            self._residency.abandon_loads(instance)
             for request in waiting:
-                self._place(request, now, actions)
+                self._place_again(request, now, actions)
         self._release_if_idle(instance, actions)
 
     def _on_instance_lost(self, event: InstanceLost, now: float, actions: list[Action]) -> None:
         instance = self._instances.get(event.instance)
-        if instance is None or instance.state is InstanceState.DOWN:
-            return
-        draining = instance.state is InstanceState.DRAINING
-        self._up.pop(instance.id, None)
-        waiting = self._leave_service(instance)
-        instance.lose_memory()
-        instance.losses += 1
-        for request in [request for request in self._requests.values() if request.forwarded and request.instance is instance]:
-            self._fail_request(request, replies.unavailable("the instance was lost while it answered"), actions)
+        if instance is not None:
+            self._lose([instance], now, actions)
+
+    def _on_zone_lost(self, event: ZoneLost, now: float, actions: list[Action]) -> None:
+        self._lose([instance for instance in self._instances.values() if instance.zone == event.zone], now, actions)
+
+    def _lose(self, instances: Collection[Instance], now: float, actions: list[Action]) -> None:
+        """Instances die together."""
+        lost = [instance for instance in instances if instance.state is not InstanceState.DOWN]
+        draining = [instance for instance in lost if instance.state is InstanceState.DRAINING]
+        waiting = self._leave_service(lost)
+        for instance in lost:
+            instance.lose_memory()
+            instance.losses += 1
+        error = replies.unavailable("the instance was lost while it answered")
+        for request_id in [request_id for request_id, entry in self._flying.items() if entry.instance in lost]:
+            del self._flying[request_id]
+            actions.append(Reply(request_id, error))
         for request in waiting:
-            self._place(request, now, actions)
-        if draining:
+            self._place_again(request, now, actions)
+        for instance in draining:
             self._release_if_idle(instance, actions)
 
-    def _leave_service(self, instance: Instance) -> list[_Pending]:
-        """Take the instance out of the routers' sight; the requests that wait there, oldest first."""
-        for model in instance.loaded:
-            self._forget(self._holders, model, instance)
-        for model in instance.pending:
-            self._forget(self._loaders, model, instance)
-        return [request for request in self._requests.values() if request.instance is instance and not request.forwarded]
+    def _leave_service(self, instances: Collection[Instance]) -> list[_Waiting]:
+        """Take instances out of the routers' sight; the requests that waited there, oldest first."""
+        self._up = tuple(instance for instance in self._up if instance not in instances)
+        for instance in instances:
+            self._residency.leave_service(instance)
+        moving = [request for request in self._waiting.values() if request.entry is not None and request.entry.instance in instances]
+        for request in moving:
+            assert request.entry is not None
+            del request.entry.waiting[request.id]
+        return moving
 
     def _release_if_idle(self, instance: Instance, actions: list[Action]) -> None:
         if instance.outstanding == 0:
+            instance.lose_memory()
             del self._instances[instance.id]
             actions.append(Release(instance.id))

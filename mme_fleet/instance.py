@@ -17,6 +17,7 @@ __all__ = ["Instance", "InstanceState", "ModelEntry", "ModelState"]
 class ModelState(Enum):
     """Where a model is on its way into an instance's memory."""
 
+    WAITING = "waiting"
     DOWNLOADING = "downloading"
     QUEUED = "queued"
     LOADING = "loading"
@@ -31,15 +32,16 @@ class InstanceState(Enum):
     DOWN = "down"
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class ModelEntry:
     """A model in an instance's memory, or on its way there.
 
     Attributes:
+        instance: where it is.
         model: its TargetModel.
         accounted_bytes: what it takes of the budget once it is loading; until then what it is expected to take.
         state: how far it is.
-        waiting: requests that wait for the load, in the order in which they came (a dict as an ordered set).
+        waiting: requests that wait for the load or for a worker, in the order in which they came (a dict as an ordered set).
         in_flight: requests that the instance is answering with it.
         last_used: when a request was last forwarded to it.
         attempts: loads that ended out of memory.
@@ -47,9 +49,10 @@ class ModelEntry:
         after: the model that must be gone before the next attempt.
     """
 
+    instance: Instance
     model: str
     accounted_bytes: int
-    state: ModelState
+    state: ModelState = ModelState.WAITING
     waiting: dict[int, None] = field(default_factory=dict)
     in_flight: int = 0
     last_used: float | None = None
@@ -61,20 +64,47 @@ class ModelEntry:
 class Instance:
     """One instance; implements `mme_fleet.routing.InstanceView`."""
 
+    __slots__ = (
+        "active_loads",
+        "backlog",
+        "disk",
+        "disk_bytes",
+        "evictions",
+        "expected_bytes",
+        "id",
+        "loaded",
+        "loads",
+        "losses",
+        "memory_bytes",
+        "outstanding",
+        "pending",
+        "queue",
+        "requests",
+        "state",
+        "unloading",
+        "unloading_bytes",
+        "used_bytes",
+        "used_disk_bytes",
+        "zone",
+    )
+
     def __init__(self, instance_id: str) -> None:
         self.id = instance_id
+        self.zone = ""
         self.state = InstanceState.DOWN
         self.memory_bytes = 0
         self.disk_bytes = 0
         self.outstanding = 0
         self.loaded: OrderedDict[str, ModelEntry] = OrderedDict()  # least recently used first
-        self.pending: dict[str, ModelEntry] = {}  # downloading, queued or loading
+        self.pending: dict[str, ModelEntry] = {}  # everything on its way into memory
+        self.backlog: dict[str, ModelEntry] = {}  # those whose turn has not come, next first
+        self.active_loads = 0  # the others
         self.queue: OrderedDict[str, ModelEntry] = OrderedDict()  # the queued ones, next first
         self.unloading: dict[str, int] = {}  # model -> bytes that still count
         self.disk: OrderedDict[str, int] = OrderedDict()  # unpacked artifacts, next to be discarded first
         self.used_bytes = 0  # loading, loaded and unloading
         self.unloading_bytes = 0
-        self.expected_bytes = 0  # downloading and queued
+        self.expected_bytes = 0  # waiting, downloading and queued
         self.used_disk_bytes = 0
         self.requests = 0
         self.loads = 0
@@ -87,13 +117,24 @@ class Instance:
         return self.memory_bytes - self.used_bytes - self.expected_bytes
 
     @property
+    def overcommitted_bytes(self) -> int:
+        """Bytes beyond the budget once all unloads are done; a measured size was larger than the accounted one."""
+        return self.used_bytes - self.unloading_bytes - self.memory_bytes
+
+    @property
     def loads_in_progress(self) -> int:
         """See `mme_fleet.routing.InstanceView`."""
         return len(self.pending)
 
-    def start(self, memory_bytes: int, disk_bytes: int, *, disk_kept: bool) -> None:
+    def requests_of(self, model: str) -> int:
+        """See `mme_fleet.routing.InstanceView`."""
+        entry = self.loaded.get(model) or self.pending.get(model)
+        return entry.in_flight + len(entry.waiting) if entry else 0
+
+    def start(self, memory_bytes: int, disk_bytes: int, zone: str, *, disk_kept: bool) -> None:
         """Come up with these budgets and empty memory."""
         self.state = InstanceState.UP
+        self.zone = zone
         self.memory_bytes, self.disk_bytes = memory_bytes, disk_bytes
         if not disk_kept:
             self.disk.clear()
@@ -102,14 +143,19 @@ class Instance:
     def lose_memory(self) -> None:
         """Go down: everything but the disk is gone."""
         self.state = InstanceState.DOWN
-        self.outstanding = self.used_bytes = self.unloading_bytes = self.expected_bytes = 0
-        for gone in (self.loaded, self.pending, self.queue, self.unloading):
+        self.outstanding = self.used_bytes = self.unloading_bytes = self.expected_bytes = self.active_loads = 0
+        for gone in (self.loaded, self.pending, self.backlog, self.queue, self.unloading):
             gone.clear()
 
     def expect(self, entry: ModelEntry) -> None:
-        """A model starts on its way into memory."""
-        self.pending[entry.model] = entry
+        """A model is to come into memory, when its turn has come."""
+        self.pending[entry.model] = self.backlog[entry.model] = entry
         self.expected_bytes += entry.accounted_bytes
+
+    def begin(self, entry: ModelEntry) -> None:
+        """Its turn has come."""
+        del self.backlog[entry.model]
+        self.active_loads += 1
 
     def revise_expectation(self, entry: ModelEntry, accounted_bytes: int) -> None:
         """Its size became known."""
@@ -141,22 +187,26 @@ class Instance:
             self.used_bytes += measured_bytes - entry.accounted_bytes
             entry.accounted_bytes = measured_bytes
         entry.state = ModelState.LOADED
+        self.active_loads -= 1
         self.loaded[entry.model] = entry
         self.loads += 1
 
     def drop_pending(self, entry: ModelEntry) -> None:
         """It will not be loaded. A loading one must be undone first."""
         del self.pending[entry.model]
+        if entry.state is ModelState.WAITING:
+            del self.backlog[entry.model]
+        else:
+            self.active_loads -= 1
         self.queue.pop(entry.model, None)
         self.expected_bytes -= entry.accounted_bytes
         self._leave(entry.model)
 
     def begin_unload(self, entry: ModelEntry) -> None:
-        """It is evicted; its bytes count until `finish_unload`."""
+        """It leaves memory; its bytes count until `finish_unload`."""
         del self.loaded[entry.model]
         self.unloading[entry.model] = entry.accounted_bytes
         self.unloading_bytes += entry.accounted_bytes
-        self.evictions += 1
 
     def finish_unload(self, model: str) -> None:
         """Its memory is free."""
@@ -208,7 +258,7 @@ class Instance:
         for model, size in self.disk.items():
             if excess <= 0:
                 break
-            if model not in self.loaded and model not in self.pending and model not in self.unloading:
+            if model not in self.loaded and model not in self.unloading and (model not in self.pending or model in self.backlog):
                 models.append(model)
                 excess -= size
         return models if excess <= 0 else None
@@ -234,4 +284,5 @@ class Instance:
             loads=self.loads,
             evictions=self.evictions,
             losses=self.losses,
+            zone=self.zone,
         )

@@ -5,10 +5,12 @@ from __future__ import annotations
 from mme_facts import runtime_errors
 from mme_fleet.events import LoadFailed, LoadFailure, ReplyError
 
-__all__ = ["load_error", "not_ready", "out_of_memory", "reply_error", "too_large", "unavailable"]
+__all__ = ["load_error", "not_ready", "out_of_memory", "queue_full", "reply_error", "timed_out", "too_large", "unavailable"]
 
 _INSUFFICIENT_STORAGE = 507
 """The container contract's status for what does not fit."""
+_SERVICE_UNAVAILABLE = 503
+"""The container's status for a full job queue."""
 
 
 def unavailable(why: str) -> ReplyError:
@@ -33,6 +35,20 @@ def out_of_memory(model: str) -> ReplyError:
     return _error(runtime_errors.MODEL_ERROR, message, _INSUFFICIENT_STORAGE)
 
 
+def queue_full(model: str, size: int) -> ReplyError:
+    """All workers of the model are busy and its queue is full: what multi-model-server answers with 503."""
+    return _error(
+        runtime_errors.MODEL_ERROR,
+        f"Received server error (503) from primary: {size} requests wait for model {model} already.",
+        _SERVICE_UNAVAILABLE,
+    )
+
+
+def timed_out() -> ReplyError:
+    """The container did not answer in time."""
+    return _error(runtime_errors.MODEL_ERROR, "Received server error (0) from primary: the invocation timed out.", 0)
+
+
 def load_error(event: LoadFailed) -> ReplyError:
     """A download or load failed."""
     if event.kind in (LoadFailure.MISSING, LoadFailure.DENIED):
@@ -47,7 +63,7 @@ def reply_error(status: int | None) -> ReplyError | None:
     if status is None:
         return unavailable("the connection to the container broke")
     if status == 0:
-        return _error(runtime_errors.MODEL_ERROR, "Received server error (0) from primary: the invocation timed out.", 0)
+        return timed_out()
     if 200 <= status < 300:
         return None
     kind = "client" if 400 <= status < 500 else "server"

@@ -14,10 +14,11 @@ class ModelSnapshot:
 
     Attributes:
         model: its TargetModel.
-        state: ``downloading``, ``queued`` (waits for memory), ``loading``, ``loaded`` or ``unloading``.
-        accounted_bytes: what it counts against the memory budget (expected, while it is downloaded or queued).
+        state: ``waiting`` (for its turn to be loaded), ``downloading``, ``queued`` (waits for memory), ``loading``, ``loaded`` or
+            ``unloading``.
+        accounted_bytes: what it counts against the memory budget (expected, before it is loading).
         in_flight: requests that it is answering.
-        waiting: requests that wait for its load.
+        waiting: requests that wait for its load, or for one of its workers.
         last_used: when a request last went to it, in the driver's seconds; ``None`` before the first.
     """
 
@@ -46,6 +47,7 @@ class InstanceSnapshot:
         loads: loads completed, ever.
         evictions: models unloaded to make room, ever.
         losses: how often it was lost.
+        zone: its availability zone.
     """
 
     instance: str
@@ -60,6 +62,7 @@ class InstanceSnapshot:
     loads: int
     evictions: int
     losses: int
+    zone: str = ""
 
 
 @dataclass(frozen=True, slots=True)

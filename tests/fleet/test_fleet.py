@@ -28,54 +28,7 @@ from mme_fleet import (
     Unloaded,
     replay,
 )
-
-OVERHEAD = 10
-
-
-class Driver:
-    """Talks to a fleet and keeps the time; by default one instance that holds three models of 20 bytes and overhead."""
-
-    def __init__(self, *instances: str, memory: int = 90, disk: int = 1000, load_attempts: int = 3) -> None:
-        self.fleet = Fleet(FleetSettings(model_overhead_bytes=OVERHEAD, load_wait_seconds=5, load_attempts=load_attempts))
-        self.now = 0.0
-        self.memory, self.disk = memory, disk
-        self.ids = iter(range(1, 1000))
-        for instance in instances or ("i",):
-            assert self.up(instance) == ()
-
-    def on(self, event):
-        self.now += 0.001
-        return self.fleet.on(event, self.now)
-
-    def up(self, instance: str, *, disk_kept: bool = False):
-        return self.on(InstanceUp(instance, self.memory, self.disk, disk_kept=disk_kept))
-
-    def request(self, model: str):
-        number = next(self.ids)
-        return number, self.on(Request(number, model))
-
-    def serve(self, model: str, instance: str = "i", size: int = 20) -> int:
-        """Bring a model into memory with one request and answer that; returns the number of evictions it took."""
-        number, actions = self.request(model)
-        if actions == (Download(instance, model),):
-            actions = self.on(Downloaded(instance, model, size))
-        evicted = [action for action in actions if isinstance(action, Unload)]
-        for action in evicted:
-            actions = self.on(Unloaded(instance, action.model))
-        if actions == (Load(instance, model),):
-            actions = self.on(Loaded(instance, model))
-        assert actions[0] == Forward(number, instance, model, cold=actions[0].cold)
-        assert self.on(Replied(number, 200)) == (Reply(number),)
-        return len(evicted)
-
-    def resident(self, instance: str = "i") -> list[str]:
-        snapshot = next(entry for entry in self.fleet.snapshot().instances if entry.instance == instance)
-        return [model.model for model in snapshot.models if model.state == "loaded"]
-
-
-def error_of(actions):
-    (reply,) = [action for action in actions if isinstance(action, Reply)]
-    return reply.error
+from tests.fleet.driver import Driver, error_of
 
 
 def test_a_first_request_downloads_loads_and_is_forwarded_as_cold():
@@ -461,7 +414,18 @@ def test_replay_names_the_first_step_that_differs():
         replay((first, Step(second.now, second.event, ())), Fleet())
 
 
-@pytest.mark.parametrize("wrong", [{"model_overhead_bytes": -1}, {"load_wait_seconds": -1}, {"load_attempts": 0}])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"model_overhead_bytes": -1},
+        {"load_wait_seconds": -1},
+        {"model_queue_size": -1},
+        {"load_attempts": 0},
+        {"load_concurrency": 0},
+        {"uncached_load_factor": 0},
+        {"workers_per_model": 0},
+    ],
+)
 def test_settings_out_of_range_are_refused(wrong):
     with pytest.raises(ValueError, match=next(iter(wrong))):
         FleetSettings(**wrong)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 from mme_fleet import (
     Action,
     Discard,
@@ -13,16 +15,20 @@ from mme_fleet import (
     FleetSnapshot,
     FleetView,
     Forward,
+    HashRing,
     InstanceDraining,
     InstanceLost,
     InstanceSnapshot,
     InstanceUp,
     InstanceView,
+    LeastOutstandingRouter,
     Load,
     Loaded,
     LoadFailed,
     LoadFailure,
     ModelSnapshot,
+    OneHomeRouter,
+    RandomRouter,
     Recorder,
     Release,
     ReplayMismatchError,
@@ -36,6 +42,7 @@ from mme_fleet import (
     Tick,
     Unload,
     Unloaded,
+    ZoneLost,
     replay,
 )
 
@@ -65,7 +72,9 @@ def event_for(action: Action) -> Event | None:
 
 
 def drive(router: Router) -> FleetSnapshot:
-    fleet = Fleet(FleetSettings(model_overhead_bytes=1, load_wait_seconds=30), router)
+    settings = FleetSettings(model_overhead_bytes=1, load_wait_seconds=30, load_concurrency=2, workers_per_model=2, model_queue_size=100)
+    fleet = Fleet(settings, router)
+    assert settings.memory_bytes(10) == 12
     recorder = Recorder(fleet)
     actions: tuple[Action, ...] = recorder.on(InstanceUp("i-1", 100, 100), 0.0)
     for event in (
@@ -74,6 +83,7 @@ def drive(router: Router) -> FleetSnapshot:
         Tick(),
         InstanceDraining("i-1"),
         InstanceLost("i-1"),
+        ZoneLost("us-east-1a"),
     ):
         actions += recorder.on(event, 1.0)
     steps: list[Step] = list(recorder.steps)
@@ -88,4 +98,12 @@ def drive(router: Router) -> FleetSnapshot:
     return snapshot
 
 
-RESULT: FleetSnapshot = drive(FirstInstance())
+ROUTERS: list[Router] = [
+    FirstInstance(),
+    StickyRouter(spill_outstanding=5),
+    LeastOutstandingRouter(),
+    OneHomeRouter(),
+    RandomRouter(random.Random(1)),
+]
+HOME: str = HashRing(["i-1", "i-2"]).home("acme/iris")
+RESULTS: list[FleetSnapshot] = [drive(router) for router in ROUTERS]
