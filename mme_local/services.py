@@ -24,6 +24,8 @@ from mme_local.events import Events
 from mme_local.faults import Faults
 from mme_local.images import ImageStore
 from mme_local.loop import LoopBridge
+from mme_local.metrics.control_plane import variants_of
+from mme_local.metrics.publisher import EndpointMetrics
 from mme_local.routing import Application, Gateway
 from mme_local.sagemaker.models import SageMaker
 from mme_local.sagemaker.responses import ControlPlane
@@ -83,6 +85,13 @@ class Services:
             image=images.pushed,
             publish=self._events.publish,
         )
+        self._endpoint_metrics = EndpointMetrics(
+            self._metrics,
+            self._clock,
+            variants=lambda: variants_of(self._sagemaker),
+            fleets=lambda: self._data_plane.status() if self._data_plane else [],
+        )
+        self._endpoint_metrics.start()
         self._autoscaling = AutoScaling(
             region=REGION,
             account=ACCOUNT,
@@ -124,6 +133,7 @@ class Services:
         await self._sagemaker.close()
         self._autoscaling.clear()
         self._alarms.clear()
+        self._endpoint_metrics.clear()
         self._metrics.clear()
         await self._reset_emulator()
 
@@ -132,6 +142,7 @@ class Services:
         from ministack.core import lambda_runtime
 
         self._evaluating.cancel()
+        await self._endpoint_metrics.stop()
         await self._sagemaker.close()
         if self._data_plane is not None:
             await self._data_plane.close()
@@ -143,7 +154,9 @@ class Services:
             # Loaded with the first endpoint: most of a cloud's start would be this import.
             from mme_local.dataplane import DataPlane
 
-            self._data_plane = DataPlane(self._directory, self._settings.data_plane, faults=self._faults)
+            self._data_plane = DataPlane(
+                self._directory, self._settings.data_plane, observers=[self._endpoint_metrics], faults=self._faults
+            )
         return self._data_plane
 
     def _artifacts(self, bucket: str, role_arn: str, endpoint_name: str) -> RoleArtifacts:

@@ -257,7 +257,7 @@ class TestFailures:
         with LocalCloud(directory=tmp_path) as first:
             with pytest.raises(CloudStartError, match="belongs to a local cloud that is running"):
                 LocalCloud(directory=tmp_path).start()
-            assert first.status() == {"endpoints": []}
+            assert first.status()["endpoints"] == []
 
     def test_a_gateway_that_ends_at_once_shows_the_end_of_its_log(self, tmp_path, monkeypatch):
         monkeypatch.setattr("tempfile.tempdir", str(tmp_path))

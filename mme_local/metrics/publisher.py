@@ -1,0 +1,365 @@
+"""Publishes the metrics of endpoints every scaled minute, as SageMaker does (facts of each metric: `mme_facts.metrics`).
+
+Requests are counted by the fleets' steps and nowhere else. Where AWS documents no detail, this is what is published:
+
+- ``Invocations``, ``InvocationsPerInstance`` and ``InvocationsPerCopy`` are 0 in a minute without requests; metrics of what did
+  not happen (loads, latencies, errors, cache hits) have no data then.
+- ``ModelCacheHit`` has a sample for every request that an instance took, ``ModelLoadingWaitTime`` one for each that waited.
+- The wait for a load is part of ``OverheadLatency``: ``ModelLatency`` begins when the container is asked.
+- ``Invocation4XXErrors`` and ``Invocation5XXErrors`` count the container's statuses and the service's own (a 429 for a model
+  that is not ready is one of the former); an invocation that timed out counts in the latter.
+- The ``Concurrent...`` metrics have the greatest number of each instance, or copy, in every ten seconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any, Protocol
+
+from mme_facts.instances import InstanceType, InstanceTypeError, instance
+from mme_facts.metrics import COMPONENT_NAMESPACE, INSTANCE_NAMESPACE, INVOCATION_NAMESPACE, metric
+from mme_fleet import Step
+from mme_local.clock import CloudClock
+from mme_local.metrics.facts import ComponentFacts, InstanceUse, VariantFacts
+from mme_local.metrics.observation import FleetObservation, Minute
+from mme_local.metrics.processes import ProcessMeter
+
+__all__ = ["EndpointMetrics", "MetricSink"]
+
+logger = logging.getLogger(__name__)
+
+_MINUTE, _WINDOW = 60.0, 10.0
+_MOST_MINUTES = 180
+"""Minutes without any request that are filled with zeros at once, after a jump of the clock."""
+_PAUSE_SECONDS = 0.05
+"""Real seconds between two publications, however fast the clock runs."""
+_MEASURED_SECONDS = 1.0
+"""Real seconds for which a measurement of the processes is used again."""
+_UNKNOWN_TYPE = InstanceType("unknown", 2, 8192, 0, 0, 0, "x86_64", 0, burstable=False)
+
+
+class MetricSink(Protocol):
+    """`mme_local.cloudwatch.store.MetricStore`."""
+
+    def put(
+        self,
+        namespace: str,
+        name: str,
+        dimensions: Mapping[str, str],
+        values: Sequence[float],
+        *,
+        unit: str = "None",
+        timestamp: float,
+        counts: Sequence[float] | None = None,
+        resolution: int = 60,
+    ) -> None:
+        """Add data points."""
+
+
+class EndpointMetrics:
+    """A `mme_local.dataplane.StepObserver`. It lives on the event loop.
+
+    Args:
+        sink: takes the data points.
+        clock: the cloud's clock.
+        variants: the production variants of all endpoints.
+        fleets: `mme_local.dataplane.DataPlane.status`.
+        meter: measures processes.
+    """
+
+    def __init__(
+        self,
+        sink: MetricSink,
+        clock: CloudClock,
+        *,
+        variants: Callable[[], Sequence[VariantFacts]],
+        fleets: Callable[[], Sequence[Mapping[str, Any]]],
+        meter: ProcessMeter | None = None,
+    ) -> None:
+        self._sink, self._clock, self._variants, self._fleets = sink, clock, variants, fleets
+        self._meter = meter or ProcessMeter()
+        self._observed: dict[str, FleetObservation] = {}
+        self._owners: dict[str, tuple[VariantFacts, ComponentFacts | None]] = {}
+        self._no_capacity: dict[str, int] = {}
+        self._uses: dict[str, list[InstanceUse]] = {}
+        self._measured_at = float("-inf")
+        self._published = clock.time() // _MINUTE * _MINUTE
+        self._windows_published = clock.time() // _WINDOW * _WINDOW
+        self._task: asyncio.Task[None] | None = None
+
+    def __call__(self, fleet: str, step: Step) -> None:
+        """Take one step of a fleet."""
+        observation = self._observed.get(fleet)
+        if observation is None:
+            observation = self._observed[fleet] = FleetObservation()
+        observation.take(step, self._clock.time())
+
+    def refused(self, component: str) -> None:
+        """Count an invocation of an inference component that has no copy, so no fleet that could see the request."""
+        self._no_capacity[component] = self._no_capacity.get(component, 0) + 1
+
+    def start(self) -> None:
+        """Publish from now on, in the background."""
+        self._task = asyncio.get_running_loop().create_task(self._run(), name="endpoint metrics")
+
+    async def stop(self) -> None:
+        """Publish no more."""
+        if self._task is not None:
+            self._task.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._task
+
+    def clear(self) -> None:
+        """Forget what was seen."""
+        self._observed.clear()
+        self._owners.clear()
+        self._no_capacity.clear()
+        self._uses.clear()
+
+    async def _run(self) -> None:
+        while True:
+            await self._clock.sleep_until(self._windows_published + _WINDOW)
+            await asyncio.sleep(_PAUSE_SECONDS)
+            try:
+                await self.publish()
+            except Exception:
+                # The next minute has another chance; a cloud without metrics still serves.
+                logger.exception("metrics could not be published")
+
+    async def publish(self) -> None:
+        """Publish the ten seconds and minutes that are over."""
+        now = self._clock.time()
+        # The clock may have been put back.
+        self._windows_published = min(self._windows_published, now // _WINDOW * _WINDOW)
+        self._published = min(self._published, now // _MINUTE * _MINUTE)
+        self._adopt()
+        windows = _ended(self._windows_published, now, _WINDOW)
+        minutes = _ended(self._published, now, _MINUTE)
+        if windows:
+            self._publish_windows(windows)
+            self._windows_published = windows[-1] + _WINDOW
+        if not minutes:
+            return
+        # The minutes are published below without a pause: whoever sees one of their metrics sees all.
+        await self._measure()
+        for moment in minutes:
+            self._publish_minute(moment)
+        self._published = minutes[-1] + _MINUTE
+        running = {fleet["name"] for fleet in self._fleets()}
+        for name in [name for name, observation in self._observed.items() if name not in running and not observation.minutes]:
+            del self._observed[name]
+            self._owners.pop(name, None)
+
+    def _adopt(self) -> None:
+        """Remember whose the fleets are: those of an update or a deletion still have something to say when they are gone."""
+        for variant in self._variants():
+            if variant.fleet is not None:
+                self._owners[variant.fleet] = variant, None
+            for component in variant.components:
+                if component.fleet is not None:
+                    self._owners[component.fleet] = variant, component
+
+    async def _measure(self) -> None:
+        if time.monotonic() - self._measured_at < _MEASURED_SECONDS:
+            return
+        self._uses = await asyncio.to_thread(self._meter.measure, list(self._fleets()))
+        self._measured_at = time.monotonic()
+
+    # Ten seconds.
+
+    def _publish_windows(self, windows: Sequence[float]) -> None:
+        for variant in self._variants():
+            if variant.fleet is not None:
+                self._publish_peaks(variant.fleet, windows, "ConcurrentRequestsPerModel", variant.dimensions)
+            for component in variant.components:
+                if component.fleet is not None:
+                    self._publish_peaks(component.fleet, windows, "ConcurrentRequestsPerCopy", _of(component))
+
+        for observation in self._observed.values():
+            for moment in [moment for moment in observation.peaks if moment <= windows[-1]]:
+                del observation.peaks[moment]
+
+    def _publish_peaks(self, fleet: str, windows: Sequence[float], name: str, dimensions: Mapping[str, str]) -> None:
+        observation = self._observed.get(fleet)
+        if observation is None:
+            return
+        levels = observation.levels()
+        for moment in windows:
+            peaks = observation.peaks.get(moment, {})
+            values = [float(max(level, peaks.get(each, 0))) for each, level in levels.items()]
+            if values:
+                self._sink.put(INVOCATION_NAMESPACE, name, dimensions, values, timestamp=moment, resolution=int(_WINDOW))
+
+    # Minutes.
+
+    def _publish_minute(self, moment: float) -> None:
+        of_variants: dict[tuple[str, str], Minute] = {}
+        of_components: dict[str, Minute] = {}
+        for name, observation in self._observed.items():
+            minutes = [at for at in observation.minutes if at <= moment]
+            owner = self._owners.get(name)
+            for at in minutes:
+                seen = observation.minutes.pop(at)
+                if owner is None:
+                    continue
+                variant, component = owner
+                of_variants.setdefault((variant.endpoint, variant.variant), Minute()).add(seen)
+                if component is not None:
+                    of_components.setdefault(component.name, Minute()).add(seen)
+        current = {(variant.endpoint, variant.variant): variant for variant in self._variants()}
+        gone = {key for key in of_variants if key not in current}
+        for key, variant in current.items():
+            self._publish_variant(moment, variant, of_variants.get(key, Minute()))
+            for component in variant.components:
+                self._publish_component(moment, component, of_components.get(component.name, Minute()), variant)
+        for key in gone:
+            dimensions = {"EndpointName": key[0], "VariantName": key[1]}
+            self._publish_requests(moment, dimensions, of_variants[key], "InvocationsPerInstance")
+            self._publish_loads(moment, dimensions, of_variants[key])
+
+    def _publish_variant(self, moment: float, variant: VariantFacts, seen: Minute) -> None:
+        if variant.hosts_components:
+            # The shares of its fleets are those of the components' copies.
+            of_instances = Counter({1 / variant.instances: seen.requests}) if variant.instances and seen.requests else Counter()
+            seen = replace(seen, shares=of_instances)
+        else:
+            self._publish_loads(moment, variant.dimensions, seen)
+        self._publish_requests(moment, variant.dimensions, seen, "InvocationsPerInstance")
+        self._publish_instances(moment, variant, seen)
+
+    def _publish_requests(self, moment: float, dimensions: Mapping[str, str], seen: Minute, per: str) -> None:
+        put = self._putter(INVOCATION_NAMESPACE, dimensions, moment)
+        put("Invocations", [1.0] if seen.requests else [0.0], [float(seen.requests or 1)])
+        shares = seen.shares or {0.0: 1}
+        put(per, list(shares), [float(count) for count in shares.values()])
+        for name, errors in (
+            ("Invocation4XXErrors", seen.client_errors),
+            ("Invocation5XXErrors", seen.server_errors),
+            ("InvocationModelErrors", seen.model_errors),
+        ):
+            put(name, *_flags(errors, seen.answered - errors))
+        put("ModelLatency", seen.model_latency)
+        put("OverheadLatency", seen.overhead_latency)
+
+    def _publish_loads(self, moment: float, dimensions: Mapping[str, str], seen: Minute) -> None:
+        put = self._putter(INVOCATION_NAMESPACE, dimensions, moment)
+        put("ModelCacheHit", *_flags(seen.cache_hits, seen.cache_misses))
+        put("ModelLoadingWaitTime", seen.loading_wait)
+        put("ModelDownloadingTime", seen.downloading)
+        put("ModelLoadingTime", seen.loading)
+        put("ModelUnloadingTime", seen.unloading)
+
+    def _publish_instances(self, moment: float, variant: VariantFacts, seen: Minute) -> None:
+        put = self._putter(INSTANCE_NAMESPACE, variant.dimensions, moment)
+        kind = _type_of(variant.instance_type)
+        if variant.hosts_components:
+            self._publish_hosts(put, variant, kind, seen)
+            return
+        observation = self._observed.get(variant.fleet or "")
+        if observation is None or not observation.loaded:
+            return
+        uses = [use for use in self._uses.get(variant.fleet or "", ()) if use.instance in observation.loaded]
+        cores = [self._cores(use, seen, kind.vcpus) for use in uses]
+        memory = [_share(use.memory_bytes, use.memory_budget_bytes) for use in uses]
+        put("LoadedModelCount", [float(len(models)) for models in observation.loaded.values()])
+        put("CPUUtilization", [100.0 * each for each in cores])
+        put("MemoryUtilization", memory)
+        put("DiskUtilization", [_share(used, observation.disk_budget_bytes[name]) for name, used in observation.disk_bytes.items()])
+        if kind.gpus:
+            put("GPUUtilization", [min(100.0 * self._busy(use, seen), 100.0 * kind.gpus) for use in uses])
+            put("GPUMemoryUtilization", [each * kind.gpus for each in memory])
+
+    def _publish_hosts(self, put: _Put, variant: VariantFacts, kind: InstanceType, seen: Minute) -> None:
+        """An endpoint of inference components: the use of all copies, spread over its instances, and what is reserved."""
+        if not variant.instances:
+            return
+        uses = [use for component in variant.components for use in self._uses.get(component.fleet or "", ())]
+        cores = min(sum(self._cores(use, seen, kind.vcpus) for use in uses) / variant.instances, kind.vcpus)
+        busy = min(sum(self._busy(use, seen) for use in uses) / variant.instances, kind.gpus)
+        total_memory = variant.instances * kind.memory_mib * 1024 * 1024
+        memory = _share(sum(use.memory_bytes for use in uses), total_memory)
+        copies = [(component, component.copies) for component in variant.components]
+        reserved_cores = sum((component.cpu_cores or 0.0) * count for component, count in copies)
+        each = float(variant.instances)
+        put("CPUUtilization", [100.0 * cores], [each])
+        put("CPUUtilizationNormalized", [_share(cores, kind.vcpus)], [each])
+        put("MemoryUtilization", [memory], [each])
+        put("CPUReservation", [_share(reserved_cores, kind.vcpus * variant.instances)], [each])
+        put("MemoryReservation", [_share(sum(component.memory_bytes * count for component, count in copies), total_memory)], [each])
+        if kind.gpus:
+            accelerators = sum(component.accelerators * count for component, count in copies)
+            put("GPUUtilization", [100.0 * busy], [each])
+            put("GPUUtilizationNormalized", [_share(busy, kind.gpus)], [each])
+            put("GPUMemoryUtilization", [memory * kind.gpus], [each])
+            put("GPUMemoryUtilizationNormalized", [memory], [each])
+            put("GPUReservation", [_share(accelerators, kind.gpus * variant.instances)], [each])
+
+    def _publish_component(self, moment: float, component: ComponentFacts, seen: Minute, variant: VariantFacts) -> None:
+        self._publish_requests(moment, _of(component), seen, "InvocationsPerCopy")
+        if refused := seen.no_capacity + self._no_capacity.pop(component.name, 0):
+            self._putter(INVOCATION_NAMESPACE, _of(component), moment)("NoCapacityInvocationFailures", [1.0], [float(refused)])
+        uses = self._uses.get(component.fleet or "", ())
+        if not uses:
+            return
+        kind = _type_of(variant.instance_type)
+        put = self._putter(COMPONENT_NAMESPACE, _of(component), moment)
+        cores = [self._cores(use, seen, kind.vcpus) for use in uses]
+        memory = [_share(use.memory_bytes, component.memory_bytes) for use in uses]
+        put("CPUUtilizationNormalized", [_share(each, component.cpu_cores or kind.vcpus) for each in cores])
+        put("MemoryUtilizationNormalized", memory)
+        if kind.gpus:
+            put("GPUUtilizationNormalized", [_share(self._busy(use, seen), component.accelerators or kind.gpus) for use in uses])
+            put("GPUMemoryUtilizationNormalized", memory)
+
+    def _cores(self, use: InstanceUse, seen: Minute, most: int) -> float:
+        """Cores in use: measured, or, without a process to measure, as if every request and load took one."""
+        return min(self._busy(use, seen) if use.cores is None else use.cores, float(most))
+
+    def _busy(self, use: InstanceUse, seen: Minute) -> float:
+        return seen.busy_seconds[use.instance] / (_MINUTE / self._clock.scale)
+
+    def _putter(self, namespace: str, dimensions: Mapping[str, str], moment: float) -> _Put:
+        def put(name: str, values: Sequence[float], counts: Sequence[float] | None = None) -> None:
+            if values:
+                unit = metric(namespace, name).unit
+                self._sink.put(namespace, name, dimensions, values, unit=unit, timestamp=moment, counts=counts)
+
+        return put
+
+
+class _Put(Protocol):
+    def __call__(self, name: str, values: Sequence[float], counts: Sequence[float] | None = None) -> None: ...
+
+
+def _ended(since: float, now: float, length: float) -> list[float]:
+    """The beginnings of the periods that have ended, oldest first; the newest ones if they are too many."""
+    count = int((now - since) // length)
+    return [since + length * number for number in range(max(0, count - int(_MOST_MINUTES * _MINUTE / length)), count)]
+
+
+def _flags(ones: int, zeros: int) -> tuple[list[float], list[float]]:
+    """Samples of 1 and 0, as values with their counts."""
+    pairs = [(value, float(count)) for value, count in ((1.0, ones), (0.0, zeros)) if count]
+    return [value for value, _ in pairs], [count for _, count in pairs]
+
+
+def _share(used: float, budget: float) -> float:
+    """Percent, at most 100."""
+    return min(100.0, 100.0 * used / budget) if budget else 0.0
+
+
+def _of(component: ComponentFacts) -> dict[str, str]:
+    return {"InferenceComponentName": component.name}
+
+
+def _type_of(name: str) -> InstanceType:
+    try:
+        return instance(name)
+    except InstanceTypeError:
+        return _UNKNOWN_TYPE
