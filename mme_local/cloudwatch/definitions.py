@@ -12,6 +12,7 @@ from operator import ge, gt, le, lt
 from typing import Any, get_args
 
 from mme_local.cloudwatch.judgement import Treatment
+from mme_local.cloudwatch.queries import Queries, metric_of, parse_queries
 from mme_local.cloudwatch.rules import Rule, RuleError, parse_rule
 from mme_local.cloudwatch.statistics import Statistic, parse_statistic
 from mme_local.cloudwatch.store import Metric
@@ -24,7 +25,6 @@ __all__ = [
     "MetricDefinition",
     "composite_definition",
     "metric_definition",
-    "metric_of",
 ]
 
 ALARM_OPERATIONS = ("PutCompositeAlarm", "PutMetricAlarm")
@@ -64,9 +64,10 @@ class MetricDefinition:
     Attributes:
         name: the alarm's name.
         request: the validated PutMetricAlarm document, with its defaults; without tags.
-        metric: what it watches.
-        statistic: of each period.
+        metric: what it watches; None when it watches an expression.
+        statistic: of each period; None when it watches an expression.
         unit: only samples of this unit count; None for all.
+        queries: the metrics and expressions of an alarm on metric math, of which one is returned; else None.
         period: seconds.
         evaluated: N, how many datapoints are evaluated.
         needed: M, how many of them must breach.
@@ -78,9 +79,10 @@ class MetricDefinition:
 
     name: str
     request: Mapping[str, Any]
-    metric: Metric
-    statistic: Statistic
+    metric: Metric | None
+    statistic: Statistic | None
     unit: str | None
+    queries: Queries | None
     period: int
     evaluated: int
     needed: int
@@ -111,15 +113,6 @@ class CompositeDefinition:
     extension_seconds: float
 
 
-def metric_of(document: Mapping[str, Any]) -> Metric:
-    """The metric of a document with Namespace, MetricName and Dimensions; raises `ValidationError` for repeated dimensions."""
-    dimensions: Sequence[Mapping[str, str]] = document.get("Dimensions", [])
-    named = {dimension["Name"]: dimension["Value"] for dimension in dimensions}
-    if len(named) != len(dimensions):
-        raise ValidationError(f"The dimensions of {document['MetricName']} name {_repeated(dimensions)} more than once.")
-    return Metric.of(document["Namespace"], document["MetricName"], named)
-
-
 def metric_definition(request: object, *, from_template: bool = False) -> MetricDefinition:
     """Check a PutMetricAlarm document.
 
@@ -130,28 +123,33 @@ def metric_definition(request: object, *, from_template: bool = False) -> Metric
     _check_common(given)
     if unsupported := [member for member in _UNSUPPORTED if member in given]:
         raise ValidationError(f"The local cloud does not evaluate {', '.join(unsupported)} of alarm {given['AlarmName']}.")
-    _require(given, "EvaluationPeriods", "ComparisonOperator", "Threshold", "MetricName", "Namespace", "Period")
+    _require(given, "EvaluationPeriods", "ComparisonOperator", "Threshold")
     if given["ComparisonOperator"] not in _COMPARISONS:
         raise ValidationError(
             f"ComparisonOperator {given['ComparisonOperator']} belongs to anomaly detection, which the local cloud does not have: "
             f"use {', '.join(_COMPARISONS)}."
         )
-    statistic = _statistic(given)
+    queries = _queries(given)
+    if queries is None:
+        _require(given, "MetricName", "Namespace", "Period")
+    statistic = _statistic(given) if queries is None else None
+    period = given["Period"] if queries is None else next(iter(queries.periods()))
     evaluated = given["EvaluationPeriods"]
     needed = given.get("DatapointsToAlarm", evaluated)
     if needed > evaluated:
         raise ValidationError(f"DatapointsToAlarm {needed} must be less than or equal to EvaluationPeriods {evaluated}.")
-    check_period(given["Period"], evaluated)
+    _check_period(period, evaluated)
     treatment = given.get("TreatMissingData", "missing")
     if treatment not in get_args(Treatment):
         raise ValidationError(f"TreatMissingData {treatment} must be one of {', '.join(get_args(Treatment))}.")
     return MetricDefinition(
         given["AlarmName"],
         _with_defaults(given),
-        metric_of(given),
+        metric_of(given) if queries is None else None,
         statistic,
         given.get("Unit"),
-        given["Period"],
+        queries,
+        period,
         evaluated,
         needed,
         _COMPARISONS[given["ComparisonOperator"]],
@@ -191,7 +189,7 @@ def composite_definition(request: object, *, from_template: bool = False) -> Com
     )
 
 
-def check_period(period: int, evaluated: int) -> None:
+def _check_period(period: int, evaluated: int) -> None:
     """Check an alarm's period and how far back it looks; raises `ValidationError`."""
     if period not in _SHORT_PERIODS and period % 60:
         raise ValidationError(f"Period {period} must be 10, 20, 30 or a multiple of 60 seconds.")
@@ -218,6 +216,20 @@ def _require(given: Mapping[str, Any], *members: str) -> None:
         raise ValidationError(f"The parameter{'s' if len(missing) > 1 else ''} {', '.join(missing)} must be given for a metric alarm.")
 
 
+def _queries(given: Mapping[str, Any]) -> Queries | None:
+    """The queries of an alarm on metric math (API reference of PutMetricAlarm: Metrics)."""
+    if "Metrics" not in given:
+        return None
+    if named := [member for member in _ONE_METRIC if member in given]:
+        raise ValidationError(f"Metrics list and {', '.join(named)} cannot be specified together for an alarm.")
+    queries = parse_queries(given["Metrics"])
+    if not queries.returns_one():
+        raise ValidationError("Exactly one element of the Metrics list of an alarm should return data, and that must be one time series.")
+    if len(periods := queries.periods()) != 1:
+        raise ValidationError(f"All metrics of an alarm must have one period, not {sorted(periods) or 'none'}.")
+    return queries
+
+
 def _statistic(given: Mapping[str, Any]) -> Statistic:
     if ("Statistic" in given) == ("ExtendedStatistic" in given):
         raise ValidationError("Exactly one of Statistic and ExtendedStatistic must be specified.")
@@ -228,24 +240,20 @@ def _statistic(given: Mapping[str, Any]) -> Statistic:
         raise ValidationError(f"The value {name} for parameter ExtendedStatistic is not supported: {error}") from None
 
 
-def _least_samples(given: Mapping[str, Any], statistic: Statistic) -> float:
+def _least_samples(given: Mapping[str, Any], statistic: Statistic | None) -> float:
     """Samples below which a percentile is not significant (user guide: percentile-based alarms and low data samples)."""
     choice = given.get("EvaluateLowSampleCountPercentile")
     if choice not in (None, "evaluate", "ignore"):
         raise ValidationError(f"EvaluateLowSampleCountPercentile {choice} must be evaluate or ignore.")
-    if choice is not None and statistic.percentile is None:
+    percentile = None if statistic is None else statistic.percentile
+    if choice is not None and percentile is None:
         raise ValidationError("EvaluateLowSampleCountPercentile is only for alarms on a percentile.")
-    if choice != "ignore" or statistic.percentile is None:
+    if choice != "ignore" or percentile is None:
         return 0.0
-    rare = min(statistic.percentile, 100.0 - statistic.percentile) / 100.0
+    rare = min(percentile, 100.0 - percentile) / 100.0
     return 10.0 / rare if rare else 0.0
 
 
 def _with_defaults(given: Mapping[str, Any]) -> dict[str, Any]:
     lists: dict[str, list[str]] = {"OKActions": [], "AlarmActions": [], "InsufficientDataActions": []}
     return {"ActionsEnabled": True, **lists, **{member: value for member, value in given.items() if member != "Tags"}}
-
-
-def _repeated(dimensions: Sequence[Mapping[str, str]]) -> str:
-    names = [dimension["Name"] for dimension in dimensions]
-    return next(name for name in names if names.count(name) > 1)

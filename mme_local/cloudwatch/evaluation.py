@@ -60,8 +60,13 @@ def _points(definition: MetricDefinition, store: MetricStore, end: float) -> lis
     """The periods of the evaluation range, newest first."""
     count = definition.evaluated + EXTRA_PERIODS
     begin = end - count * definition.period
-    found = store.samples(definition.metric, start=begin, end=end, period=definition.period, unit=definition.unit)
     starts = [end - (age + 1) * definition.period for age in range(count)]
+    if definition.queries is not None:
+        ((series,),) = definition.queries.evaluate(store, begin, end).values()
+        return [_Point(start, series.points.get(start), 0.0) for start in starts]
+    assert definition.metric is not None
+    assert definition.statistic is not None
+    found = store.samples(definition.metric, start=begin, end=end, period=definition.period, unit=definition.unit)
     return [
         _Point(start, definition.statistic.of(found[start]), found[start].count) if start in found else _Point(start, None, 0.0)
         for start in starts
@@ -99,12 +104,15 @@ def _data(definition: MetricDefinition, used: Sequence[_Point], now: float) -> d
         "version": "1.0",
         "queryDate": iso(now),
         **({"startDate": iso(oldest_first[0].start)} if oldest_first else {}),
-        "statistic": definition.statistic.name,
+        **({"statistic": definition.statistic.name} if definition.statistic else {}),
         **({"unit": definition.unit} if definition.unit else {}),
         "period": definition.period,
         "recentDatapoints": [point.value for point in oldest_first],
         "threshold": definition.threshold,
-        "evaluatedDatapoints": [{"timestamp": iso(point.start), "sampleCount": point.samples, "value": point.value} for point in used],
+        "evaluatedDatapoints": [
+            {"timestamp": iso(point.start), **({"sampleCount": point.samples} if point.samples else {}), "value": point.value}
+            for point in used
+        ],
     }
 
 

@@ -129,7 +129,7 @@ class MetricStore:
         with self._lock:
             samples = self._at(metric, unit, timestamp, resolution)
             for value, count in zip(values, weights, strict=True):
-                samples.add(value, count)
+                samples.add(float(value), float(count))
 
     def put_set(
         self,
