@@ -108,7 +108,7 @@ class LocalCloud:
         port = listener.getsockname()[1]
         self.endpoint_url = f"http://127.0.0.1:{port}"
         run = make_run(self.directory)
-        orders = Orders(listener.fileno(), port, self.directory, run, self._ephemeral, self.admin, self._settings)
+        orders = Orders(listener.fileno(), lock.fileno(), port, self.directory, run, self._ephemeral, self.admin, self._settings)
         try:
             # Kept open to be read: a gateway that fails takes a temporary folder with it.
             self._log = self.log_file.open("w+b")

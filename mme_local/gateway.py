@@ -13,13 +13,13 @@ import os
 import select
 import shutil
 import signal
+import socket
 import sys
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
 
 from mme_local.credentials import Credentials
 from mme_local.folders import forget_run
@@ -40,6 +40,7 @@ class Orders:
 
     Attributes:
         socket: file descriptor of the listening socket.
+        lock: file descriptor of the folder's lock, which goes with this process.
         port: its port.
         directory: the cloud's folder.
         run: a short-lived folder of the gateway and its children, with a short path because sockets lie in it.
@@ -49,6 +50,7 @@ class Orders:
     """
 
     socket: int
+    lock: int
     port: int
     directory: Path
     run: Path
@@ -61,6 +63,7 @@ class Orders:
         return json.dumps(
             {
                 "socket": self.socket,
+                "lock": self.lock,
                 "port": self.port,
                 "directory": str(self.directory),
                 "run": str(self.run),
@@ -76,6 +79,7 @@ class Orders:
         document = json.loads(line)
         return cls(
             document["socket"],
+            document["lock"],
             document["port"],
             Path(document["directory"]),
             Path(document["run"]),
@@ -89,10 +93,11 @@ def main() -> None:
     """Serve until told to stop or left alone, then leave no process and no folder behind."""
     orders = Orders.from_json(sys.stdin.readline())
     logging.basicConfig(level=orders.settings.log_level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    os.set_inheritable(orders.socket, False)
+    for descriptor in (orders.socket, orders.lock):
+        os.set_inheritable(descriptor, False)  # uvloop closes no descriptors in its children
     watchdog = Watchdog(orders.run, orders.directory, ephemeral=orders.ephemeral)
     try:
-        asyncio.run(_serve(orders))
+        _run(orders)
     except BaseException:
         logger.exception("the gateway failed")
         raise
@@ -110,16 +115,22 @@ def main() -> None:
     os._exit(0)
 
 
+def _run(orders: Orders) -> None:
+    from mme_local.http_server import new_event_loop
+
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        runner.run(_serve(orders))
+
+
 async def _serve(orders: Orders) -> None:
     from mme_local import patches
 
     patches.apply()
 
     import ministack.app
-    from hypercorn.asyncio import serve
-    from hypercorn.config import Config
 
     from mme_local.emulator import create_admin, reset_state
+    from mme_local.http_server import serve
     from mme_local.images import ImageStore, images_folder
     from mme_local.services import Services
 
@@ -137,13 +148,8 @@ async def _serve(orders: Orders) -> None:
         orders.run, ImageStore(images_folder(orders.directory)), orders.settings, f"http://127.0.0.1:{orders.port}", reset_emulator, loop
     )
     create_admin(orders.admin)
-    config = Config()
-    config.bind = [f"fd://{orders.socket}"]
-    config.keep_alive_timeout = 75
-    config.graceful_timeout = 1
-    config.loglevel = orders.settings.log_level
     try:
-        await serve(cast(Any, services.application(ministack.app.app)), config, shutdown_trigger=stop.wait)
+        await serve(services.application(ministack.app.app), socket.socket(fileno=orders.socket), stop)
     finally:
         await services.close()
 

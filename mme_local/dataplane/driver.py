@@ -91,6 +91,7 @@ class FleetDriver:
         self._request_ids = itertools.count(1)
         self._instance_numbers = itertools.count(1)
         self._timer: asyncio.TimerHandle | None = None
+        self._deadline: float | None = None
         self._resizing = asyncio.Lock()
 
     async def resize(self, instance_count: int) -> None:
@@ -236,11 +237,11 @@ class FleetDriver:
         for action in actions:
             self._execute(action)
         deadline = self._fleet.next_deadline()
-        if self._timer is not None and self._timer.when() != deadline:
+        if self._timer is not None and self._deadline != deadline:
             self._timer.cancel()
             self._timer = None
         if deadline is not None and self._timer is None:
-            self._timer = loop.call_at(deadline, self._tick, deadline)
+            self._timer, self._deadline = loop.call_at(deadline, self._tick, deadline), deadline
 
     def _tick(self, deadline: float) -> None:
         self._timer = None
