@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 
 from aws_cdk import aws_apigateway as apigateway
 
@@ -10,40 +11,56 @@ from mme_facts.problems import CONTENT_TYPE, PROBLEMS
 
 __all__ = ["add_problem_responses"]
 
+_SLUGS: Mapping[str, str] = {
+    "BAD_REQUEST_BODY": "invalid-request",
+    "BAD_REQUEST_PARAMETERS": "invalid-request",
+    "DEFAULT_4XX": "invalid-request",
+    "ACCESS_DENIED": "forbidden",
+    "EXPIRED_TOKEN": "forbidden",
+    "INVALID_API_KEY": "forbidden",
+    "INVALID_SIGNATURE": "forbidden",
+    "MISSING_AUTHENTICATION_TOKEN": "forbidden",
+    "UNAUTHORIZED": "forbidden",
+    "WAF_FILTERED": "forbidden",
+    "RESOURCE_NOT_FOUND": "not-found",
+    "REQUEST_TOO_LARGE": "payload-too-large",
+    "UNSUPPORTED_MEDIA_TYPE": "unsupported-media-type",
+    "QUOTA_EXCEEDED": "throttled",
+    "THROTTLED": "throttled",
+    "INTEGRATION_TIMEOUT": "timeout",
+    "INTEGRATION_FAILURE": "internal-error",
+    "DEFAULT_5XX": "internal-error",
+}
+"""Gateway response type -> row of the error table."""
+
 
 def add_problem_responses(api: apigateway.RestApi) -> None:
     """Let ``api`` answer its own errors as ``application/problem+json``, with the status of the table's row.
 
     Source: Amazon API Gateway, Gateway response types. ``$context.error.messageString`` is the gateway's message, quoted.
     """
-    for type_name, slug in (
-        ("BAD_REQUEST_BODY", "invalid-request"),
-        ("BAD_REQUEST_PARAMETERS", "invalid-request"),
-        ("DEFAULT_4_XX", "invalid-request"),
-        ("ACCESS_DENIED", "forbidden"),
-        ("EXPIRED_TOKEN", "forbidden"),
-        ("INVALID_API_KEY", "forbidden"),
-        ("INVALID_SIGNATURE", "forbidden"),
-        ("MISSING_AUTHENTICATION_TOKEN", "forbidden"),
-        ("UNAUTHORIZED", "forbidden"),
-        ("WAF_FILTERED", "forbidden"),
-        ("RESOURCE_NOT_FOUND", "not-found"),
-        ("REQUEST_TOO_LARGE", "payload-too-large"),
-        ("UNSUPPORTED_MEDIA_TYPE", "unsupported-media-type"),
-        ("QUOTA_EXCEEDED", "throttled"),
-        ("THROTTLED", "throttled"),
-        ("INTEGRATION_TIMEOUT", "timeout"),
-        ("INTEGRATION_FAILURE", "internal-error"),
-        ("DEFAULT_5_XX", "internal-error"),
-    ):
-        name = "".join(part.title() for part in type_name.split("_"))
-        problem = PROBLEMS[slug]
-        document = json.dumps({"type": problem.type, "title": problem.title, "status": problem.status, "detail": "DETAIL"})
-        api.add_gateway_response(
-            f"{name}Response",
-            type=getattr(apigateway.ResponseType, type_name),
-            status_code=str(problem.status),
-            response_headers={"Content-Type": f"'{CONTENT_TYPE}'"},
+    api_id = api.rest_api_id
+    texts = {response_type: _template(slug) for response_type, slug in _SLUGS.items()}
+    responses = [
+        apigateway.CfnGatewayResponse(
+            api,
+            "".join(part.title() for part in response_type.split("_")) + "Response",
+            rest_api_id=api_id,
+            response_type=response_type,
+            status_code=str(PROBLEMS[_SLUGS[response_type]].status),
+            response_parameters={"gatewayresponse.header.Content-Type": f"'{CONTENT_TYPE}'"},
             # The key selects the template, and application/json is the one chosen for any request; the header tells the true type.
-            templates={"application/json": document.replace('"DETAIL"', "$context.error.messageString")},
+            response_templates={"application/json": text},
         )
+        for response_type, text in texts.items()
+    ]
+    if (deployment := api.latest_deployment) is not None:
+        # A stage shows them from its next deployment on: another text makes another deployment.
+        deployment.node.add_dependency(*responses)
+        deployment.add_to_logical_id(texts)
+
+
+def _template(slug: str) -> str:
+    problem = PROBLEMS[slug]
+    document = json.dumps({"type": problem.type, "title": problem.title, "status": problem.status, "detail": "DETAIL"})
+    return document.replace('"DETAIL"', "$context.error.messageString")

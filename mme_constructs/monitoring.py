@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from types import MappingProxyType
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
 import aws_cdk as cdk
 from aws_cdk import aws_cloudwatch as cloudwatch
-from aws_cdk import aws_cloudwatch_actions as actions
 from aws_cdk import aws_kms as kms
 from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_logs as logs
@@ -22,6 +20,7 @@ from mme_constructs.monitoring_dashboard import MonitoringDashboard
 from mme_constructs.monitoring_metrics import MetricSource, check_metric
 from mme_constructs.monitoring_topic import alarm_topic, allow_alarms
 from mme_facts import instances
+from mme_facts.metrics import FUNCTION_NAMESPACE, metric
 from mme_facts.thresholds import RULES, USERS_HURT, Breach, Missing, Page, Rule
 
 if TYPE_CHECKING:
@@ -30,12 +29,13 @@ if TYPE_CHECKING:
 
 __all__ = ["AlarmSettings", "MmeMonitoring"]
 
-_MISSING = {
+_MISSING: Mapping[Missing, cloudwatch.TreatMissingData] = {
     "notBreaching": cloudwatch.TreatMissingData.NOT_BREACHING,
     "breaching": cloudwatch.TreatMissingData.BREACHING,
     "ignore": cloudwatch.TreatMissingData.IGNORE,
     "missing": cloudwatch.TreatMissingData.MISSING,
 }
+_OPERATORS: Mapping[Breach, str] = {"above": "GreaterThanThreshold", "below": "LessThanThreshold"}
 _ALWAYS = tuple(
     rule.id for rule in RULES.values() if rule.section in ("users", "cache", "fleet") and rule.id not in ("throttles", "stuck-updating")
 )
@@ -106,8 +106,9 @@ class MmeMonitoring(Construct):
         """Who is told about everything else."""
         for told in {self.topic.node.path: self.topic, self.ticket_topic.node.path: self.ticket_topic}.values():
             allow_alarms(told, cdk.Stack.of(self).account)
-        self._tell = actions.SnsAction(self.ticket_topic)
-        self._alarms: dict[str, cloudwatch.Alarm] = {}
+        self._tell = [self.ticket_topic.topic_arn]
+        self._alarms: dict[str, cloudwatch.CfnAlarm | cloudwatch.Alarm] = {}
+        self._seen = _Alarms(self._alarms, self._import)
         for rule_id in (*_ALWAYS, *(["throttles"] if invocation_path else [])):
             if endpoint.cache_enabled or not RULES[rule_id].needs_cache:
                 self._add_default(RULES[rule_id])
@@ -116,68 +117,67 @@ class MmeMonitoring(Construct):
         self._dashboard = self._build_dashboard() if dashboard else None
 
     @property
-    def alarms(self) -> Mapping[str, cloudwatch.Alarm]:
+    def alarms(self) -> Mapping[str, cloudwatch.IAlarm]:
         """Alarm id -> alarm; an alarm of one function among several has the function's path behind its id."""
-        return MappingProxyType(self._alarms)
+        return self._seen
 
     @property
-    def dashboard(self) -> cloudwatch.Dashboard | None:
-        """The dashboard, if there is one."""
-        return None if self._dashboard is None else self._dashboard.dashboard
+    def dashboard(self) -> MonitoringDashboard | None:
+        """The dashboard, if there is one; it takes widgets of yours."""
+        return self._dashboard
 
-    def add_stuck_updating(self, settings: AlarmSettings | None = None) -> cloudwatch.Alarm | None:
+    def add_stuck_updating(self, settings: AlarmSettings | None = None) -> None:
         """An alarm on an endpoint that stays outside InService. A `FleetWatch` must publish the endpoint's state.
 
         Args:
             settings: what is different. Default: the construct's ``overrides``.
         """
-        return self._add(RULES["stuck-updating"], self._source, settings)
+        self._add(RULES["stuck-updating"], self._source, settings)
 
-    def add_warm_up(self, settings: AlarmSettings | None = None) -> cloudwatch.Alarm | None:
+    def add_warm_up(self, settings: AlarmSettings | None = None) -> None:
         """An alarm on warm-ups of this endpoint that fail or run out of time.
 
         Args:
             settings: what is different. Default: the construct's ``overrides``.
         """
-        return self._add(RULES["warm-up-failed"], self._source, settings)
+        self._add(RULES["warm-up-failed"], self._source, settings)
 
-    def add_placement(self, settings: AlarmSettings | None = None) -> cloudwatch.Alarm | None:
+    def add_placement(self, settings: AlarmSettings | None = None) -> None:
         """An alarm on models of this endpoint that could not be moved to or from a dedicated component.
 
         Args:
             settings: what is different. Default: the construct's ``overrides``.
         """
-        return self._add(RULES["placement-failed"], self._source, settings)
+        self._add(RULES["placement-failed"], self._source, settings)
 
-    def add_rejected_artifacts(self, function: lambda_.IFunction, settings: AlarmSettings | None = None) -> cloudwatch.Alarm | None:
+    def add_rejected_artifacts(self, function: lambda_.IFunction, settings: AlarmSettings | None = None) -> None:
         """An alarm on many rejected uploads.
 
         Args:
             function: the admission function.
             settings: what is different. Default: the construct's ``overrides``.
         """
-        return self._add(RULES["rejected-artifacts"], self._source.including({"function": function.function_name}), settings)
+        self._add_of_function("rejected-artifacts", "function", function, settings)
 
-    def add_admission_dead_letters(self, queue: sqs.IQueue, settings: AlarmSettings | None = None) -> cloudwatch.Alarm | None:
+    def add_admission_dead_letters(self, queue: sqs.IQueue, settings: AlarmSettings | None = None) -> None:
         """An alarm on events of uploads that failed for good.
 
         Args:
             queue: the dead-letter queue.
             settings: what is different. Default: the construct's ``overrides``.
         """
-        return self._add(RULES["admission-dead-letters"], self._source.including({"QueueName": queue.queue_name}), settings)
+        self._add(RULES["admission-dead-letters"], self._source.including({"QueueName": queue.queue_name}), settings)
 
-    def add_function_throttles(self, function: lambda_.IFunction, settings: AlarmSettings | None = None) -> cloudwatch.Alarm | None:
+    def add_function_throttles(self, function: lambda_.IFunction, settings: AlarmSettings | None = None) -> None:
         """An alarm on a function that Lambda throttles; once for each function.
 
         Args:
             function: the function.
             settings: what is different. Default: the construct's ``overrides``.
         """
-        source = self._source.including({"FunctionName": function.function_name})
-        return self._add(RULES["function-throttles"], source, settings, of=function)
+        self._add_of_function("function-throttles", "FunctionName", function, settings)
 
-    def add_function_errors(self, name: str, function: lambda_.IFunction, *, threshold: float = 0) -> cloudwatch.Alarm:
+    def add_function_errors(self, name: str, function: lambda_.IFunction, *, threshold: float = 0) -> None:
         """An alarm on a function that ends with an error instead of an answer; it is not one of the endpoint's.
 
         Args:
@@ -185,27 +185,36 @@ class MmeMonitoring(Construct):
             function: the function.
             threshold: errors in five minutes above which it fires. Default 0.
         """
-        return self.add_alarm(
-            f"function-errors-{name}",
-            metric=function.metric_errors(),
-            title=f"The {name} function ends with errors",
-            action="Read the end of its log: an exception, a missing permission or a time-out.",
-            runbook=self._runbook.replace(_UNMISTAKABLE, "function-throttles"),
+        id = f"function-errors-{name}"  # noqa: A001 - CDK's name for it
+        self._check_free(id)
+        action = "Read the end of its log: an exception, a missing permission or a time-out."
+        title = f"The {name} function ends with errors"
+        errors = self._source.including({"FunctionName": function.function_name}).metric(metric(FUNCTION_NAMESPACE, "Errors"), "Sum")
+        self._build(
+            id,
+            id,
+            description(
+                Page(id=id, title=title, meaning=title, action=action),
+                _when("above", threshold, 1, 1, errors.period_seconds // 60),
+                self._page("function-throttles"),
+            ),
+            errors.alone(),
             threshold=threshold,
+            breach="above",
             periods=1,
+            breaching=1,
             missing="notBreaching",
         )
 
     def add_admission(self, admission: ModelAdmission) -> None:
         """Alarms on rejected uploads, dead letters and throttling of an admission, and their row on the dashboard."""
-        made = (
-            self.add_rejected_artifacts(admission.function),
-            self.add_admission_dead_letters(admission.dead_letters),
-            self.add_function_throttles(admission.function),
-        )
+        known = set(self._alarms)
+        self.add_rejected_artifacts(admission.function)
+        self.add_admission_dead_letters(admission.dead_letters)
+        self.add_function_throttles(admission.function)
         if self._dashboard is not None:
             source = self._source.including({"function": admission.function.function_name, "QueueName": admission.dead_letters.queue_name})
-            self._dashboard.add_admission(source, [alarm for alarm in made if alarm is not None])
+            self._dashboard.add_admission(source, [_arn(alarm) for name, alarm in self._alarms.items() if name not in known])
 
     def add_tenants(self, log_group: logs.ILogGroup) -> None:
         """A table of the busiest tenants on the dashboard, from the invocation function's log group."""
@@ -251,13 +260,23 @@ class MmeMonitoring(Construct):
         AlarmSettings(period_minutes=period_minutes, periods=periods, breaching_periods=breaching_periods)
         breaching = periods if breaching_periods is None else breaching_periods
         check_window(period_minutes, periods, breaching)
-        if id in self._alarms or id in RULES:
-            raise AlarmError("There is such an alarm already", value=id, allowed="another id", fix="Rename it, or use overrides")
+        self._check_free(id)
         page = Page(id=id, title=title, meaning=title, action=action)
-        when = f"{breach} {threshold:g}, in {breaching} of {periods} periods of {period_minutes} min"
         period = cdk.Duration.minutes(period_minutes)
-        adjusted = metric.with_(period=period) if isinstance(metric, cloudwatch.Metric | cloudwatch.MathExpression) else metric
-        return self._build(id, page, adjusted, when, runbook, threshold, breach, periods, breaching, missing)
+        alarm = cloudwatch.Alarm(
+            self,
+            id,
+            metric=metric.with_(period=period) if isinstance(metric, cloudwatch.Metric | cloudwatch.MathExpression) else metric,
+            threshold=threshold,
+            comparison_operator=COMPARISONS[breach],
+            evaluation_periods=periods,
+            datapoints_to_alarm=breaching,
+            treat_missing_data=_MISSING[missing],
+            alarm_description=description(page, _when(breach, threshold, breaching, periods, period_minutes), runbook),
+        )
+        self._notify(alarm, self.ticket_topic)
+        self._alarms[id] = alarm
+        return alarm
 
     def _add_default(self, rule: Rule) -> None:
         if rule.needs is not None and self._instance is None:
@@ -266,13 +285,19 @@ class MmeMonitoring(Construct):
         elif rule.needs != "gpus" or (self._instance is not None and self._instance.gpus > 0):
             self._add(rule, self._source, None)
 
-    def _add(
-        self, rule: Rule, source: MetricSource, settings: AlarmSettings | None, *, of: IConstruct | None = None
-    ) -> cloudwatch.Alarm | None:
+    def _check_free(self, id: str) -> None:  # noqa: A002 - CDK's name for it
+        if id in self._alarms or id in RULES:
+            raise AlarmError("There is such an alarm already", value=id, allowed="another id", fix="Rename it, or use overrides")
+
+    def _add_of_function(self, rule_id: str, dimension: str, function: lambda_.IFunction, settings: AlarmSettings | None) -> None:
+        source = self._source.including({dimension: function.function_name})
+        self._add(RULES[rule_id], source, settings, of=function if rule_id == "function-throttles" else None)
+
+    def _add(self, rule: Rule, source: MetricSource, settings: AlarmSettings | None, *, of: IConstruct | None = None) -> None:
         if settings is None:
             settings = self._overrides.get(rule.id, AlarmSettings())
         if settings is None:
-            return None
+            return
         chosen = tuned(rule, settings)
         name = rule.id
         construct_id = _construct_id(rule.id)
@@ -281,50 +306,56 @@ class MmeMonitoring(Construct):
         if name in self._alarms:
             raise AlarmError("There is such an alarm already", value=name, allowed="each alarm once", fix="Remove the second call")
         counts = {} if self._instance is None else {"vcpus": self._instance.vcpus, "gpus": self._instance.gpus}
-        return self._build(
+        self._build(
             name,
-            chosen,
+            construct_id,
+            description(chosen, chosen.condition(), self._page(rule.id)),
             rule_metric(chosen, source, self._instance),
-            chosen.condition(),
-            self._page(rule.id),
-            chosen.limit(**counts),
-            chosen.breach,
-            chosen.periods,
-            chosen.breaching_periods,
-            chosen.missing,
-            construct_id=construct_id,
+            threshold=chosen.limit(**counts),
+            breach=chosen.breach,
+            periods=chosen.periods,
+            breaching=chosen.breaching_periods,
+            missing=chosen.missing,
         )
 
     def _build(
         self,
         name: str,
-        page: Page,
-        metric: cloudwatch.IMetric,
-        when: str,
-        runbook: str,
+        construct_id: str,
+        text: str,
+        looked_at: Mapping[str, Any],
+        *,
         threshold: float,
         breach: Breach,
         periods: int,
         breaching: int,
         missing: Missing,
-        *,
-        construct_id: str | None = None,
-    ) -> cloudwatch.Alarm:
-        alarm = cloudwatch.Alarm(
+    ) -> None:
+        self._alarms[name] = cloudwatch.CfnAlarm(
             self,
-            name if construct_id is None else construct_id,
-            metric=metric,
+            construct_id,
+            alarm_description=text,
+            comparison_operator=_OPERATORS[breach],
             threshold=threshold,
-            comparison_operator=COMPARISONS[breach],
             evaluation_periods=periods,
             datapoints_to_alarm=breaching,
-            treat_missing_data=_MISSING[missing],
-            alarm_description=description(page, when, runbook),
+            treat_missing_data=missing,
+            alarm_actions=self._tell,
+            ok_actions=self._tell,
+            **looked_at,
         )
-        alarm.add_alarm_action(self._tell)
-        alarm.add_ok_action(self._tell)
-        self._alarms[name] = alarm
-        return alarm
+
+    @staticmethod
+    def _notify(alarm: cloudwatch.AlarmBase, topic: sns.ITopic) -> None:
+        from aws_cdk import aws_cloudwatch_actions as actions
+
+        notify = actions.SnsAction(topic)
+        alarm.add_alarm_action(notify)
+        alarm.add_ok_action(notify)
+
+    def _import(self, name: str, alarm: cloudwatch.CfnAlarm) -> cloudwatch.IAlarm:
+        """The alarm of a rule for whoever asks for it: CDK gets an object of its own for it only then."""
+        return cloudwatch.Alarm.from_alarm_arn(self, f"{name} as seen", alarm.attr_arn)
 
     def _build_composite(self) -> cloudwatch.CompositeAlarm:
         parts = self._section("users", hurting=True)
@@ -338,30 +369,61 @@ class MmeMonitoring(Construct):
         composite = cloudwatch.CompositeAlarm(
             self,
             _construct_id(USERS_HURT.id),
-            alarm_rule=cloudwatch.AlarmRule.any_of(
-                *[cloudwatch.AlarmRule.from_alarm(alarm, cloudwatch.AlarmState.ALARM) for alarm in parts]
-            ),
+            alarm_rule=cloudwatch.AlarmRule.from_string(" OR ".join(f'ALARM("{arn}")' for arn in parts)),
             alarm_description=description(USERS_HURT, "one of the alarms that users feel is on", self._page(USERS_HURT.id)),
         )
-        notify = actions.SnsAction(self.topic)
-        composite.add_alarm_action(notify)
-        composite.add_ok_action(notify)
+        self._notify(composite, self.topic)
         return composite
 
     def _build_dashboard(self) -> MonitoringDashboard:
         index = self._page("index")
         board = MonitoringDashboard(self, "Board", source=self._source, instance=self._instance, runbook=index)
-        board.add_users(self.users_hurt, self._section("users"))
+        board.add_users(self.users_hurt.alarm_arn, self._section("users"))
         board.add_cache(self._section("cache"))
         board.add_fleet(self._section("fleet"))
         return board
 
-    def _section(self, section: str, *, hurting: bool = False) -> list[cloudwatch.Alarm]:
+    def _section(self, section: str, *, hurting: bool = False) -> list[str]:
+        """ARNs of the alarms of a section."""
         chosen = (rule for rule in RULES.values() if rule.section == section and (rule.hurts_users or not hurting))
-        return [self._alarms[rule.id] for rule in chosen if rule.id in self._alarms]
+        return [_arn(self._alarms[rule.id]) for rule in chosen if rule.id in self._alarms]
 
     def _page(self, page_id: str) -> str:
         return self._runbook.replace(_UNMISTAKABLE, page_id)
+
+
+class _Alarms(Mapping[str, cloudwatch.IAlarm]):
+    """The alarms as users see them."""
+
+    def __init__(
+        self,
+        alarms: Mapping[str, cloudwatch.CfnAlarm | cloudwatch.Alarm],
+        imported: Callable[[str, cloudwatch.CfnAlarm], cloudwatch.IAlarm],
+    ) -> None:
+        self._alarms, self._import = alarms, imported
+        self._imported: dict[str, cloudwatch.IAlarm] = {}
+
+    def __getitem__(self, name: str) -> cloudwatch.IAlarm:
+        alarm = self._alarms[name]
+        if isinstance(alarm, cloudwatch.Alarm):
+            return alarm
+        if name not in self._imported:
+            self._imported[name] = self._import(name, alarm)
+        return self._imported[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._alarms)
+
+    def __len__(self) -> int:
+        return len(self._alarms)
+
+
+def _arn(alarm: cloudwatch.CfnAlarm | cloudwatch.Alarm) -> str:
+    return alarm.alarm_arn if isinstance(alarm, cloudwatch.Alarm) else alarm.attr_arn
+
+
+def _when(breach: Breach, threshold: float, breaching: int, periods: int, period_minutes: int) -> str:
+    return f"{breach} {threshold:g}, in {breaching} of {periods} periods of {period_minutes} min"
 
 
 def _instance(name: str | None) -> instances.InstanceType | None:

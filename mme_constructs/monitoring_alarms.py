@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from aws_cdk import aws_cloudwatch as cloudwatch
 
@@ -113,19 +114,20 @@ def check_window(period_minutes: int, periods: int, breaching_periods: int) -> N
         )
 
 
-def rule_metric(rule: Rule, source: MetricSource, instance: InstanceType | None) -> cloudwatch.IMetric:
-    """What the rule's alarm looks at."""
+def rule_metric(rule: Rule, source: MetricSource, instance: InstanceType | None) -> dict[str, Any]:
+    """What the rule's alarm looks at, as arguments of an L1 alarm."""
     signals = {
         name: source.metric(signal.metric, signal.statistic, period_minutes=rule.period_minutes) for name, signal in rule.signals.items()
     }
     if rule.expression in signals:
-        return signals[rule.expression]
-    return cloudwatch.MathExpression(
+        return signals[rule.expression].alone()
+    expression = cloudwatch.CfnAlarm.MetricDataQueryProperty(
+        id="result",
         expression=rule.math(vcpus=1 if instance is None else instance.vcpus),
-        using_metrics=signals,
-        period=next(iter(signals.values())).period,
         label=rule.measured,
+        return_data=True,
     )
+    return {"metrics": [expression, *(used.signal(name) for name, used in signals.items())]}
 
 
 def description(page: Page, when: str, runbook: str) -> str:

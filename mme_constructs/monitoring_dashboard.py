@@ -1,17 +1,21 @@
-"""The dashboard: what a person on call reads in ten seconds. Are users hurt; then the cache; then the fleet; then the tenants."""
+"""The dashboard: what a person on call reads in ten seconds. Are users hurt; then the cache; then the fleet; then the tenants.
+
+Its body is written here, as CloudWatch documents it (Amazon CloudWatch, Dashboard body structure and syntax).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import aws_cdk as cdk
 from aws_cdk import aws_cloudwatch as cloudwatch
 from aws_cdk import aws_logs as logs
 from constructs import Construct
 
-from mme_constructs.monitoring_metrics import MetricSource
+from mme_constructs.monitoring_metrics import MetricSource, MetricUse
 from mme_facts.instances import InstanceType
-from mme_facts.metrics import ADMISSION_NAMESPACE, ENDPOINT_METRICS, QUEUE_NAMESPACE, Metric, metric
+from mme_facts.metrics import ADMISSION_NAMESPACE, ENDPOINT_METRICS, QUEUE_NAMESPACE, metric
 from mme_facts.thresholds import CPU_HIGH_PERCENT, CPU_LOW_PERCENT
 
 __all__ = ["MonitoringDashboard"]
@@ -19,6 +23,9 @@ __all__ = ["MonitoringDashboard"]
 _WIDTH, _THIRD, _HEIGHT = 24, 8, 6
 _MICROSECONDS_PER_SECOND = 1_000_000
 _TENANTS_SHOWN = 20
+
+Document = dict[str, Any]
+Rows = list[list[object]]
 
 
 class MonitoringDashboard(Construct):
@@ -43,139 +50,169 @@ class MonitoringDashboard(Construct):
     ) -> None:
         super().__init__(scope, id)
         self._source, self._instance, self._runbook = source, instance, runbook
-        self.dashboard = cloudwatch.Dashboard(self, "Dashboard", default_interval=cdk.Duration.hours(3))
-        """The dashboard."""
+        self._stack = cdk.Stack.of(self)
+        self._region = self._stack.region
+        self._widgets: list[Document] = []
+        self._height = 0
+        self._resource = cloudwatch.CfnDashboard(self, "Dashboard", dashboard_body="")
 
-    def add_users(self, hurt: cloudwatch.IAlarm, alarms: Sequence[cloudwatch.IAlarm]) -> None:
+    @property
+    def dashboard_name(self) -> str:
+        """The dashboard's name."""
+        return self._resource.ref
+
+    def add_widgets(self, *widgets: cloudwatch.IWidget) -> None:
+        """A row of your own below the others."""
+        height = 0
+        column = 0
+        for widget in widgets:
+            widget.position(column, self._height)
+            self._widgets += widget.to_json()
+            column += int(widget.width)
+            height = max(height, int(widget.height))
+        self._height += height
+        self._write()
+
+    def add_users(self, hurt_arn: str, alarm_arns: Sequence[str]) -> None:
         """The first row: the composite alarm with its parts, errors, and how long requests wait."""
         self._add(
             f"## Are users hurt? Red below: yes. Runbook: {self._runbook}",
-            cloudwatch.AlarmStatusWidget(title="Users are hurt", alarms=[hurt, *alarms], width=_THIRD, height=_HEIGHT),
+            _status("Users are hurt", [hurt_arn, *alarm_arns]),
             self._graph(
                 "Errors a minute",
-                [self._named(name, "Sum", label=name) for name in ("Invocation5XXErrors", "InvocationModelErrors", "Invocation4XXErrors")],
-                [self._named("Invocations", "Sum", label="requests")],
+                [self._named(name, "Sum", name).row() for name in ("Invocation5XXErrors", "InvocationModelErrors", "Invocation4XXErrors")],
+                [self._named("Invocations", "Sum", "requests").row(yAxis="right")],
             ),
             self._graph(
                 "How long requests take, seconds",
                 [
-                    self._seconds("ModelLoadingWaitTime", "Maximum", "longest wait for a model"),
-                    self._seconds("ModelLatency", "p99", "p99 of the models"),
+                    *self._seconds("ModelLoadingWaitTime", "Maximum", "longest wait for a model"),
+                    *self._seconds("ModelLatency", "p99", "p99 of the models"),
                 ],
             ),
         )
 
-    def add_cache(self, alarms: Sequence[cloudwatch.IAlarm]) -> None:
+    def add_cache(self, alarm_arns: Sequence[str]) -> None:
         """The second row: hit ratio, loads and unloads, loaded models."""
         self._add(
             "## Cache: is the memory large enough?",
-            self._graph("Hit ratio (aim near 1)", [self._named("ModelCacheHit", "Average", label="hit ratio")]),
+            self._graph("Hit ratio (aim near 1)", [self._named("ModelCacheHit", "Average", "hit ratio").row()]),
             self._graph(
                 "Loads and unloads a minute (both high: thrashing)",
                 [
-                    self._named("ModelLoadingTime", "SampleCount", label="loads"),
-                    self._named("ModelUnloadingTime", "SampleCount", label="unloads"),
+                    self._named("ModelLoadingTime", "SampleCount", "loads").row(),
+                    self._named("ModelUnloadingTime", "SampleCount", "unloads").row(),
                 ],
                 [
-                    self._seconds("ModelDownloadingTime", "Average", "mean download, s"),
-                    self._seconds("ModelLoadingTime", "Average", "mean load, s"),
+                    *self._seconds("ModelDownloadingTime", "Average", "mean download, s", yAxis="right"),
+                    *self._seconds("ModelLoadingTime", "Average", "mean load, s", yAxis="right"),
                 ],
             ),
             self._graph(
                 "Loaded models an instance",
-                [self._named("LoadedModelCount", name, label=name.lower()) for name in ("Maximum", "Average", "Minimum")],
+                [self._named("LoadedModelCount", name, name.lower()).row() for name in ("Maximum", "Average", "Minimum")],
             ),
         )
-        self._add_status("Cache alarms", alarms)
+        self._add_status("Cache alarms", alarm_arns)
 
-    def add_fleet(self, alarms: Sequence[cloudwatch.IAlarm]) -> None:
+    def add_fleet(self, alarm_arns: Sequence[str]) -> None:
         """The third row: CPU, memory and disk, load an instance."""
-        right_sized = [
-            cloudwatch.HorizontalAnnotation(value=CPU_LOW_PERCENT, label="over-provisioned below"),
-            cloudwatch.HorizontalAnnotation(value=CPU_HIGH_PERCENT, label="under-provisioned above"),
-        ]
-        cpu: cloudwatch.IMetric = self._named("CPUUtilization", "Average", label="CPU")
-        title = "CPU, percent summed over the cores"
-        if self._instance is not None:
-            title = f"CPU, percent of {self._instance.vcpus} vCPUs"
-            cpu = cloudwatch.MathExpression(
-                expression=f"value / {self._instance.vcpus}", using_metrics={"value": cpu}, label="CPU", period=cdk.Duration.minutes(1)
-            )
+        cpu = self._named("CPUUtilization", "Average", "CPU")
+        if self._instance is None:
+            usage = self._graph("CPU, percent summed over the cores", [cpu.row()])
+        else:
+            vcpus = self._instance.vcpus
+            usage = self._graph(f"CPU, percent of {vcpus} vCPUs", _divided(cpu, "value", vcpus))
+            usage["properties"]["annotations"] = {
+                "horizontal": [
+                    {"value": CPU_LOW_PERCENT, "label": "over-provisioned below", "yAxis": "left"},
+                    {"value": CPU_HIGH_PERCENT, "label": "under-provisioned above", "yAxis": "left"},
+                ]
+            }
         levels = ["MemoryUtilization", "DiskUtilization"]
         if self._instance is not None and self._instance.gpus:
             levels += ["GPUUtilization", "GPUMemoryUtilization"]
         self._add(
             "## Fleet: is it the right size?",
-            cloudwatch.GraphWidget(
-                title=title,
-                left=[cpu],
-                left_annotations=right_sized if self._instance is not None else [],
-                left_y_axis=cloudwatch.YAxisProps(min=0),
-                width=_THIRD,
-                height=_HEIGHT,
-            ),
-            self._graph("Fullest instance, percent", [self._named(name, "Maximum", label=name) for name in levels]),
-            self._graph("Requests an instance and minute", [self._named("InvocationsPerInstance", "Sum", label="requests an instance")]),
+            usage,
+            self._graph("Fullest instance, percent", [self._named(name, "Maximum", name).row() for name in levels]),
+            self._graph("Requests an instance and minute", [self._named("InvocationsPerInstance", "Sum", "requests an instance").row()]),
         )
-        self._add_status("Fleet alarms", alarms)
+        self._add_status("Fleet alarms", alarm_arns)
 
-    def add_admission(self, source: MetricSource, alarms: Sequence[cloudwatch.IAlarm]) -> None:
+    def add_admission(self, source: MetricSource, alarm_arns: Sequence[str]) -> None:
         """A row on uploads: admitted, rejected, and events that failed for good."""
-        counts = [source.metric(metric(ADMISSION_NAMESPACE, name), "Sum", label=name) for name in ("admitted", "rejected")]
+        counts = [source.metric(metric(ADMISSION_NAMESPACE, name), "Sum", label=name).row() for name in ("admitted", "rejected")]
         waiting = source.metric(metric(QUEUE_NAMESPACE, "ApproximateNumberOfMessagesVisible"), label="failed for good")
         self._add(
             "## Tenants: uploads",
             self._graph("Uploads in 5 minutes", counts),
-            self._graph("Dead letters", [waiting]),
-            cloudwatch.AlarmStatusWidget(title="Admission alarms", alarms=list(alarms), width=_THIRD, height=_HEIGHT),
+            self._graph("Dead letters", [waiting.row()]),
+            _status("Admission alarms", alarm_arns),
         )
 
     def add_tenants(self, log_group: logs.ILogGroup) -> None:
         """A table of the busiest tenants, from the lines that the invocation path writes."""
-        self._add(
-            "## Tenants: who is busy, who is cold",
-            cloudwatch.LogQueryWidget(
-                title=f"The {_TENANTS_SHOWN} busiest tenants",
-                log_group_names=[log_group.log_group_name],
-                query_lines=[
-                    "filter ispresent(tenant) and ispresent(latency_ms)",
-                    (
-                        "stats count(*) as requests, sum(cold) as cold_requests, sum(failed) as failures, pct(latency_ms, 99) as p99_ms"
-                        " by tenant"
-                    ),
-                    "sort requests desc",
-                    f"limit {_TENANTS_SHOWN}",
-                ],
-                view=cloudwatch.LogQueryVisualizationType.TABLE,
-                width=_WIDTH,
-                height=_HEIGHT,
-            ),
+        query = (
+            f"SOURCE '{log_group.log_group_name}'",
+            "filter ispresent(tenant) and ispresent(latency_ms)",
+            "stats count(*) as requests, sum(cold) as cold_requests, sum(failed) as failures, pct(latency_ms, 99) as p99_ms by tenant",
+            "sort requests desc",
+            f"limit {_TENANTS_SHOWN}",
         )
+        table = {
+            "view": "table",
+            "title": f"The {_TENANTS_SHOWN} busiest tenants",
+            "region": self._region,
+            "query": "\n| ".join(query),
+        }
+        self._add("## Tenants: who is busy, who is cold", _widget("log", _WIDTH, _HEIGHT, table))
 
-    def _add(self, heading: str, *widgets: cloudwatch.IWidget) -> None:
-        self.dashboard.add_widgets(cloudwatch.TextWidget(markdown=heading, width=_WIDTH, height=1))
-        self.dashboard.add_widgets(*widgets)
+    def _add(self, heading: str, *widgets: Document) -> None:
+        self._place([_widget("text", _WIDTH, 1, {"markdown": heading})])
+        self._place(widgets)
+        self._write()
 
-    def _add_status(self, title: str, alarms: Sequence[cloudwatch.IAlarm]) -> None:
-        if alarms:
-            self.dashboard.add_widgets(cloudwatch.AlarmStatusWidget(title=title, alarms=list(alarms), width=_WIDTH, height=2))
+    def _add_status(self, title: str, alarm_arns: Sequence[str]) -> None:
+        if alarm_arns:
+            self._place([_status(title, alarm_arns, width=_WIDTH, height=2)])
+            self._write()
 
-    def _named(self, name: str, statistic: str, *, label: str) -> cloudwatch.Metric:
-        return self._of(ENDPOINT_METRICS[name], statistic, label)
+    def _place(self, row: Sequence[Document]) -> None:
+        """A row below the others, from the left."""
+        column = 0
+        for widget in row:
+            self._widgets.append({**widget, "x": column, "y": self._height})
+            column += widget["width"]
+        self._height += max(widget["height"] for widget in row)
 
-    def _of(self, row: Metric, statistic: str, label: str) -> cloudwatch.Metric:
-        return self._source.metric(row, statistic, period_minutes=1, label=label)
+    def _write(self) -> None:
+        self._resource.dashboard_body = self._stack.to_json_string({"start": "-PT3H", "widgets": self._widgets})
 
-    def _seconds(self, name: str, statistic: str, label: str) -> cloudwatch.MathExpression:
-        using: Mapping[str, cloudwatch.IMetric] = {f"{name[0].lower()}{name[1:]}": self._named(name, statistic, label=label)}
-        (used,) = using
-        return cloudwatch.MathExpression(
-            expression=f"{used} / {_MICROSECONDS_PER_SECOND}", using_metrics=using, label=label, period=cdk.Duration.minutes(1)
-        )
+    def _named(self, name: str, statistic: str, label: str) -> MetricUse:
+        return self._source.metric(ENDPOINT_METRICS[name], statistic, period_minutes=1, label=label)
 
-    @staticmethod
-    def _graph(title: str, left: Sequence[cloudwatch.IMetric], right: Sequence[cloudwatch.IMetric] = ()) -> cloudwatch.GraphWidget:
-        axis = cloudwatch.YAxisProps(min=0)
-        return cloudwatch.GraphWidget(
-            title=title, left=list(left), right=list(right), left_y_axis=axis, right_y_axis=axis, width=_THIRD, height=_HEIGHT
-        )
+    def _seconds(self, name: str, statistic: str, label: str, **options: object) -> Rows:
+        used = self._named(name, statistic, label)
+        return _divided(used, f"{name[0].lower()}{name[1:]}", _MICROSECONDS_PER_SECOND, **options)
+
+    def _graph(self, title: str, left: Rows, right: Rows | None = None) -> Document:
+        from_zero: Mapping[str, object] = {"min": 0}
+        rows = [*left, *(right or ())]
+        axes = {"left": from_zero, "right": from_zero}
+        shown = {"view": "timeSeries", "title": title, "region": self._region, "metrics": rows, "yAxis": axes}
+        return _widget("metric", _THIRD, _HEIGHT, shown)
+
+
+def _divided(used: MetricUse, name: str, by: int, **options: object) -> Rows:
+    """The rows of ``used / by``: the expression, and what it looks at, unseen."""
+    expression = {"label": used.label, "expression": f"{name} / {by}", "period": used.period_seconds, **options}
+    return [[expression], used.row(id=name, visible=False)]
+
+
+def _status(title: str, alarm_arns: Sequence[str], *, width: int = _THIRD, height: int = _HEIGHT) -> Document:
+    return _widget("alarm", width, height, {"title": title, "alarms": list(alarm_arns)})
+
+
+def _widget(kind: str, width: int, height: int, properties: Document) -> Document:
+    return {"type": kind, "width": width, "height": height, "properties": properties}

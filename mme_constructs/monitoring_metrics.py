@@ -1,18 +1,68 @@
-"""From rows of the metric catalogue to CloudWatch metrics of one deployment, and the check of metrics that users bring."""
+"""From rows of the metric catalogue to what alarms and dashboards of one deployment say of them, and the check of metrics that users bring.
+
+These are values, not CDK metrics: an alarm or a graph is then one call to CDK instead of five.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cache
+from dataclasses import dataclass
+from typing import Any
 
-import aws_cdk as cdk
 from aws_cdk import aws_cloudwatch as cloudwatch
 
 from mme_constructs.errors import MetricError
 from mme_facts import metrics
 from mme_facts.metrics import Metric, MetricUseError
+from mme_facts.metrics_entry import BASIC_STATISTICS
 
-__all__ = ["MetricSource", "check_metric"]
+__all__ = ["MetricSource", "MetricUse", "check_metric"]
+
+
+@dataclass(frozen=True, slots=True)
+class MetricUse:
+    """A metric of one deployment under one statistic.
+
+    Attributes:
+        namespace: where it is published.
+        name: official name.
+        dimensions: dimension name -> value.
+        statistic: a valid one.
+        period_seconds: length of a period.
+        label: how graphs name it.
+    """
+
+    namespace: str
+    name: str
+    dimensions: Mapping[str, str]
+    statistic: str
+    period_seconds: int
+    label: str | None = None
+
+    def alone(self) -> dict[str, Any]:
+        """The arguments of an L1 alarm that looks at nothing else."""
+        return {
+            "namespace": self.namespace,
+            "metric_name": self.name,
+            "dimensions": self._dimensions(),
+            "period": self.period_seconds,
+            ("statistic" if self.statistic in BASIC_STATISTICS else "extended_statistic"): self.statistic,
+        }
+
+    def signal(self, id: str) -> cloudwatch.CfnAlarm.MetricDataQueryProperty:  # noqa: A002 - CloudWatch's name for it
+        """An entry of an L1 alarm's ``metrics`` that an expression names ``id``."""
+        metric = cloudwatch.CfnAlarm.MetricProperty(namespace=self.namespace, metric_name=self.name, dimensions=self._dimensions())
+        stat = cloudwatch.CfnAlarm.MetricStatProperty(metric=metric, period=self.period_seconds, stat=self.statistic)
+        return cloudwatch.CfnAlarm.MetricDataQueryProperty(id=id, metric_stat=stat, return_data=False)
+
+    def row(self, **options: object) -> list[object]:
+        """A row of a graph (Amazon CloudWatch, Dashboard body structure and syntax, metrics)."""
+        names = [part for pair in self.dimensions.items() for part in pair]
+        shown = {} if self.label is None else {"label": self.label}
+        return [self.namespace, self.name, *names, {**shown, **options, "period": self.period_seconds, "stat": self.statistic}]
+
+    def _dimensions(self) -> list[cloudwatch.CfnAlarm.DimensionProperty]:
+        return [cloudwatch.CfnAlarm.DimensionProperty(name=name, value=value) for name, value in self.dimensions.items()]
 
 
 class MetricSource:
@@ -29,7 +79,7 @@ class MetricSource:
         """The same deployment with more dimensions known."""
         return MetricSource({**self._dimensions, **dimensions})
 
-    def metric(self, row: Metric, statistic: str | None = None, *, period_minutes: int = 5, label: str | None = None) -> cloudwatch.Metric:
+    def metric(self, row: Metric, statistic: str | None = None, *, period_minutes: int = 5, label: str | None = None) -> MetricUse:
         """A metric of the catalogue.
 
         Args:
@@ -55,20 +105,7 @@ class MetricSource:
             row.check_period(period_minutes * 60)
         except MetricUseError as error:
             raise MetricError(error.what, value=error.value, allowed=error.allowed, fix="Use one of these") from error
-        return cloudwatch.Metric(
-            namespace=row.namespace,
-            metric_name=row.name,
-            dimensions_map={name: self._dimensions[name] for name in names},
-            statistic=chosen,
-            period=_minutes(period_minutes),
-            label=label,
-        )
-
-
-@cache
-def _minutes(count: int) -> cdk.Duration:
-    """One object for each length: making one is a call to another process."""
-    return cdk.Duration.minutes(count)
+        return MetricUse(row.namespace, row.name, {name: self._dimensions[name] for name in names}, chosen, period_minutes * 60, label)
 
 
 def check_metric(metric: cloudwatch.IMetric) -> None:
