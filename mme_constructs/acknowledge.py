@@ -18,6 +18,8 @@ import jsii
 from aws_cdk import aws_iam as iam
 from constructs import IConstruct, IValidation
 
+from mme_constructs.stack_of import stack_of
+
 __all__ = ["acknowledge", "acknowledge_grant", "acknowledge_wildcards"]
 
 _PACKS = ("AwsSolutions", "NIST.800.53.R5")
@@ -72,7 +74,7 @@ class _Decisions:
 
 def _decisions(scope: IConstruct) -> _Decisions:
     """Those of the scope's stack, kept with the stack's own object."""
-    stack = cdk.Stack.of(scope)
+    stack = stack_of(scope)
     known = vars(stack).get(_KEPT_AS)
     if isinstance(known, _Decisions):
         return known
@@ -93,7 +95,7 @@ def _tell(scope: IConstruct, reasons: Mapping[str, str]) -> None:
 def _tell_wildcards(scope: IConstruct, tails: Mapping[str, str]) -> None:
     for construct in scope.node.find_all():
         if isinstance(construct, iam.CfnPolicy):
-            document = cdk.Stack.of(construct).resolve(construct.policy_document)
+            document = stack_of(construct).resolve(construct.policy_document)
             reasons = {resource: _reason(resource, tails) for resource in _wildcard_resources(document)}
             rules = {f"AwsSolutions-IAM5[Resource::{resource}]": reason for resource, reason in reasons.items() if reason is not None}
             _tell(construct, rules)

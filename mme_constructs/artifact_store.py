@@ -13,6 +13,7 @@ from constructs import Construct
 
 from mme_constructs.acknowledge import acknowledge, acknowledge_grant
 from mme_constructs.errors import BucketError, PrefixError, TenantError
+from mme_constructs.stack_of import is_token
 from mme_facts import grammar
 
 if TYPE_CHECKING:
@@ -206,7 +207,7 @@ class ModelArtifactStore(Construct):
             )
         roles = [role if isinstance(role, str) else role.role_arn for role in allowed]
         for role in roles:
-            if not cdk.Token.is_unresolved(role) and not role.startswith("arn:"):
+            if not is_token(role) and not role.startswith("arn:"):
                 raise BucketError(
                     "The restriction cannot except this role", value=role, allowed="ARNs of roles, or roles", fix="Name the roles"
                 )
@@ -249,7 +250,7 @@ def _check_given(settings: dict[str, object]) -> None:
 
 
 def _check_models_prefix(prefix: str) -> str:
-    if cdk.Token.is_unresolved(prefix):
+    if is_token(prefix):
         raise PrefixError(
             "The models prefix is not known at synthesis",
             value="a token",

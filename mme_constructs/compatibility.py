@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-import aws_cdk as cdk
-
 from mme_constructs.errors import CompatibilityError
+from mme_constructs.stack_of import is_token
 from mme_facts import instances
 
 if TYPE_CHECKING:
@@ -53,7 +52,7 @@ def check_container_on_instance(
     Sources: Amazon SageMaker AI, Supported algorithms, frameworks, and instances for multi-model endpoints (GPU: Triton, single-GPU types);
     Build your own container for SageMaker AI multi-model endpoints.
     """
-    if cdk.Token.is_unresolved(instance_type):
+    if is_token(instance_type):
         return ()
     found = _find(instance_type)
     if found is None:

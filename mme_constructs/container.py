@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
-import aws_cdk as cdk
 from aws_cdk import aws_iam as iam
 from constructs import Construct
 
@@ -24,6 +23,7 @@ from mme_constructs.container_images import (
 from mme_constructs.container_labels import ImageCapabilities, read_capabilities
 from mme_constructs.errors import ContainerError
 from mme_constructs.server_settings import ServerFamily, ServerSettings
+from mme_constructs.stack_of import is_token
 from mme_facts import dockerfile, images
 from mme_facts.images import Processor
 from mme_facts.instances import Architecture
@@ -372,7 +372,7 @@ def _check_environment(environment: Mapping[str, str]) -> None:
         )
     total = 0
     for name, value in environment.items():
-        unresolved = cdk.Token.is_unresolved(value)
+        unresolved = is_token(value)
         sizes = len(name.encode()), 0 if unresolved else len(value.encode())
         total += sum(sizes)
         if max(sizes) > _MAX_VARIABLE_BYTES:

@@ -12,6 +12,7 @@ import aws_cdk as cdk
 from constructs import Construct
 
 from mme_constructs.errors import ContainerError
+from mme_constructs.stack_of import is_token, stack_of
 from mme_facts import images
 from mme_facts.instances import Architecture
 
@@ -54,8 +55,8 @@ class FrameworkImageSource:
 
     def locate(self, scope: Construct) -> ImageLocation:
         """The URI in the stack's region, or through a mapping by region."""
-        stack = cdk.Stack.of(scope)
-        if cdk.Token.is_unresolved(stack.region):
+        stack = stack_of(scope)
+        if is_token(stack.region):
             account, suffix = self._mapping(stack).find_in_map(cdk.Aws.REGION, "account"), cdk.Aws.URL_SUFFIX
         else:
             account, suffix = self._account(stack.region), _domain_suffix(stack.region)
@@ -102,7 +103,7 @@ class UriImage:
     repository_arn: str | None
 
     def __post_init__(self) -> None:
-        if cdk.Token.is_unresolved(self.uri):
+        if is_token(self.uri):
             if self.repository_arn is None:
                 raise ContainerError(
                     "The image's repository cannot be read from a token",
@@ -124,7 +125,7 @@ class UriImage:
             return ImageLocation(self.uri, self.repository_arn)
         match = _ECR_URI.fullmatch(self.uri)
         assert match is not None  # checked when it was made
-        stack = cdk.Stack.of(scope)
+        stack = stack_of(scope)
         _check_region(stack, match["region"])
         arn = stack.format_arn(
             service="ecr", region=match["region"], account=match["account"], resource="repository", resource_name=match["repository"]
@@ -153,7 +154,7 @@ class RepositoryImage:
 
     def locate(self, scope: Construct) -> ImageLocation:
         """The repository's URI with the tag, if it is in the stack's region."""
-        _check_region(cdk.Stack.of(scope), self.repository.env.region)
+        _check_region(stack_of(scope), self.repository.env.region)
         return ImageLocation(self.repository.repository_uri_for_tag_or_digest(self.tag), self.repository.repository_arn)
 
 
@@ -181,7 +182,7 @@ class AssetImage:
         """The asset's image; a stack has one asset however often it is used."""
         from aws_cdk import aws_ecr_assets as ecr_assets
 
-        stack = cdk.Stack.of(scope)
+        stack = stack_of(scope)
         # From the content, not the path: the same on every machine.
         content = [cdk.FileSystem.fingerprint(self.directory), self.file, self.target, self.build_args, self.exclude, self.architecture]
         name = f"ServingImage{hashlib.sha256(json.dumps(content).encode()).hexdigest()[:8]}"
@@ -202,7 +203,7 @@ class AssetImage:
 
 
 def _check_region(stack: cdk.Stack, region: str) -> None:
-    if not cdk.Token.is_unresolved(stack.region) and not cdk.Token.is_unresolved(region) and stack.region != region:
+    if not is_token(stack.region) and not is_token(region) and stack.region != region:
         raise ContainerError(
             "The image is in another region than the endpoint",
             value=region,

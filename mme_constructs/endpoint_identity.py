@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import aws_cdk as cdk
 from aws_cdk.interfaces.aws_sagemaker import EndpointReference
 from constructs import IConstruct
+
+from mme_constructs.stack_of import stack_of
 
 __all__ = ["EndpointIdentity"]
 
@@ -27,7 +28,7 @@ class EndpointIdentity:
             endpoint_name: its name.
         """
         self._endpoint_name = endpoint_name
-        self._endpoint_arn = cdk.Stack.of(scope).format_arn(service="sagemaker", resource="endpoint", resource_name=endpoint_name)
+        self._endpoint_arn = stack_of(scope).format_arn(service="sagemaker", resource="endpoint", resource_name=endpoint_name)
 
     @property
     def endpoint_name(self) -> str:

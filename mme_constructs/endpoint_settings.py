@@ -9,6 +9,7 @@ import aws_cdk as cdk
 from constructs import Construct
 
 from mme_constructs.errors import AutoScalingError, EndpointNameError, EndpointSettingsError, InstanceCountError
+from mme_constructs.stack_of import is_token
 from mme_facts import instances
 from mme_facts.limits import MODEL_NAME_CHARACTERS
 
@@ -26,7 +27,7 @@ def endpoint_name_of(scope: Construct, name: str | None) -> str:
     """
     if name is None:
         return cdk.Names.unique_resource_name(scope, max_length=MODEL_NAME_CHARACTERS, separator="-").lower()
-    if not cdk.Token.is_unresolved(name) and not _NAME.fullmatch(name):
+    if not is_token(name) and not _NAME.fullmatch(name):
         raise EndpointNameError(
             "SageMaker compares endpoint names without case and IAM with it",
             value=name,
@@ -75,7 +76,7 @@ def check_managed_instances(instance_type: str, smallest: int, greatest: int) ->
             allowed="min_instances from 0 and max_instances from 1, not below it",
             fix="Swap or raise them",
         )
-    if greatest > smallest and not cdk.Token.is_unresolved(instance_type) and instances.is_burstable(instance_type):
+    if greatest > smallest and not is_token(instance_type) and instances.is_burstable(instance_type):
         raise AutoScalingError(
             "Burstable types cannot be auto scaled",
             value=instance_type,

@@ -11,6 +11,7 @@ from aws_cdk import aws_iam as iam
 from constructs import Construct
 
 from mme_constructs.acknowledge import acknowledge_wildcards
+from mme_constructs.stack_of import stack_of
 from mme_facts.metrics import INSTANCE_NAMESPACE, INVOCATION_NAMESPACE
 
 if TYPE_CHECKING:
@@ -47,9 +48,7 @@ def build_execution_role(
     for container in containers:
         container.grant_pull(scope, role)
     groups = [
-        cdk.Stack.of(scope).format_arn(
-            service="logs", resource="log-group", resource_name=name, arn_format=cdk.ArnFormat.COLON_RESOURCE_NAME
-        )
+        stack_of(scope).format_arn(service="logs", resource="log-group", resource_name=name, arn_format=cdk.ArnFormat.COLON_RESOURCE_NAME)
         for name in log_groups
     ]
     role.add_to_policy(

@@ -14,6 +14,7 @@ from mme_constructs.component_settings import ComponentScaling, ComputeRequireme
 from mme_constructs.endpoint_metrics import metric_of
 from mme_constructs.errors import AutoScalingError, InferenceComponentError, TenantError
 from mme_constructs.execution_role import grant_alarms
+from mme_constructs.stack_of import is_token, stack_of
 from mme_constructs.variants import check_timeout
 from mme_facts import grammar, instances
 from mme_facts.metrics import COMPONENT_METRICS
@@ -120,7 +121,7 @@ class InferenceComponent(Construct):
         """The component itself."""
         # The role must reach image and artifact before SageMaker starts the first copy.
         self.component.node.add_dependency(endpoint.execution_role)
-        self.inference_component_arn = cdk.Stack.of(self).format_arn(
+        self.inference_component_arn = stack_of(self).format_arn(
             service="sagemaker", resource="inference-component", resource_name=self.inference_component_name
         )
         if scaling is not None:
@@ -269,7 +270,7 @@ def _check_compute(compute: ComputeRequirements, instance_type: str) -> None:
 
 
 def _known(instance_type: str) -> instances.InstanceType | None:
-    if cdk.Token.is_unresolved(instance_type):
+    if is_token(instance_type):
         return None
     try:
         return instances.instance(instance_type)

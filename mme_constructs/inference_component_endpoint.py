@@ -19,6 +19,7 @@ from mme_constructs.endpoint_settings import check_managed_instances, check_tags
 from mme_constructs.errors import EndpointNameError, TenantError
 from mme_constructs.execution_role import build_execution_role
 from mme_constructs.inference_component import InferenceComponent
+from mme_constructs.stack_of import is_token, stack_of
 from mme_constructs.variants import DEFAULT_VARIANT, check_storage, check_timeout
 from mme_facts import grammar
 from mme_facts.metrics import COMPONENT_NAMESPACE, DEDICATED_ENDPOINT_METRICS, ENDPOINT_METRICS
@@ -274,7 +275,7 @@ class InferenceComponentEndpoint(EndpointIdentity, cdk.Resource):
 
     @property
     def _components_arn(self) -> str:
-        return cdk.Stack.of(self).format_arn(
+        return stack_of(self).format_arn(
             service="sagemaker", resource="inference-component", resource_name=f"{self.component_name_prefix}*"
         )
 
@@ -284,7 +285,7 @@ class InferenceComponentEndpoint(EndpointIdentity, cdk.Resource):
 
 
 def _literal(name: str) -> str:
-    if cdk.Token.is_unresolved(name):
+    if is_token(name):
         raise EndpointNameError(
             "Components' names are derived from the endpoint's, which is not known at synthesis",
             value="a token",

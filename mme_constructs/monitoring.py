@@ -19,6 +19,7 @@ from mme_constructs.monitoring_alarms import COMPARISONS, AlarmSettings, check_w
 from mme_constructs.monitoring_dashboard import MonitoringDashboard
 from mme_constructs.monitoring_metrics import MetricSource, check_metric
 from mme_constructs.monitoring_topic import alarm_topic, allow_alarms
+from mme_constructs.stack_of import is_token, stack_of
 from mme_facts import instances
 from mme_facts.metrics import FUNCTION_NAMESPACE, metric
 from mme_facts.thresholds import RULES, USERS_HURT, Breach, Missing, Page, Rule
@@ -105,9 +106,10 @@ class MmeMonitoring(Construct):
         self.ticket_topic: sns.ITopic = self.topic if ticket_topic is None else ticket_topic
         """Who is told about everything else."""
         for told in {self.topic.node.path: self.topic, self.ticket_topic.node.path: self.ticket_topic}.values():
-            allow_alarms(told, cdk.Stack.of(self).account)
+            allow_alarms(told, stack_of(self).account)
         self._tell = [self.ticket_topic.topic_arn]
         self._alarms: dict[str, cloudwatch.CfnAlarm | cloudwatch.Alarm] = {}
+        self._arns: dict[str, str] = {}
         self._seen = _Alarms(self._alarms, self._import)
         for rule_id in (*_ALWAYS, *(["throttles"] if invocation_path else [])):
             if endpoint.cache_enabled or not RULES[rule_id].needs_cache:
@@ -214,7 +216,7 @@ class MmeMonitoring(Construct):
         self.add_function_throttles(admission.function)
         if self._dashboard is not None:
             source = self._source.including({"function": admission.function.function_name, "QueueName": admission.dead_letters.queue_name})
-            self._dashboard.add_admission(source, [_arn(alarm) for name, alarm in self._alarms.items() if name not in known])
+            self._dashboard.add_admission(source, [self._arn(name) for name in self._alarms if name not in known])
 
     def add_tenants(self, log_group: logs.ILogGroup) -> None:
         """A table of the busiest tenants on the dashboard, from the invocation function's log group."""
@@ -378,15 +380,20 @@ class MmeMonitoring(Construct):
     def _build_dashboard(self) -> MonitoringDashboard:
         index = self._page("index")
         board = MonitoringDashboard(self, "Board", source=self._source, instance=self._instance, runbook=index)
-        board.add_users(self.users_hurt.alarm_arn, self._section("users"))
-        board.add_cache(self._section("cache"))
-        board.add_fleet(self._section("fleet"))
+        sections = {name: self._section(name) for name in ("users", "cache", "fleet")}
+        board.add_endpoint(self.users_hurt.alarm_arn, **sections)
         return board
 
     def _section(self, section: str, *, hurting: bool = False) -> list[str]:
         """ARNs of the alarms of a section."""
         chosen = (rule for rule in RULES.values() if rule.section == section and (rule.hurts_users or not hurting))
-        return [_arn(self._alarms[rule.id]) for rule in chosen if rule.id in self._alarms]
+        return [self._arn(rule.id) for rule in chosen if rule.id in self._alarms]
+
+    def _arn(self, name: str) -> str:
+        if name not in self._arns:
+            alarm = self._alarms[name]
+            self._arns[name] = alarm.alarm_arn if isinstance(alarm, cloudwatch.Alarm) else alarm.attr_arn
+        return self._arns[name]
 
     def _page(self, page_id: str) -> str:
         return self._runbook.replace(_UNMISTAKABLE, page_id)
@@ -418,16 +425,12 @@ class _Alarms(Mapping[str, cloudwatch.IAlarm]):
         return len(self._alarms)
 
 
-def _arn(alarm: cloudwatch.CfnAlarm | cloudwatch.Alarm) -> str:
-    return alarm.alarm_arn if isinstance(alarm, cloudwatch.Alarm) else alarm.attr_arn
-
-
 def _when(breach: Breach, threshold: float, breaching: int, periods: int, period_minutes: int) -> str:
     return f"{breach} {threshold:g}, in {breaching} of {periods} periods of {period_minutes} min"
 
 
 def _instance(name: str | None) -> instances.InstanceType | None:
-    if name is None or cdk.Token.is_unresolved(name):
+    if name is None or is_token(name):
         return None
     try:
         return instances.instance(name)

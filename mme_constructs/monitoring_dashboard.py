@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import aws_cdk as cdk
 from aws_cdk import aws_cloudwatch as cloudwatch
 from aws_cdk import aws_logs as logs
 from constructs import Construct
 
 from mme_constructs.monitoring_metrics import MetricSource, MetricUse
+from mme_constructs.stack_of import stack_of
 from mme_facts.instances import InstanceType
 from mme_facts.metrics import ADMISSION_NAMESPACE, ENDPOINT_METRICS, QUEUE_NAMESPACE, metric
 from mme_facts.thresholds import CPU_HIGH_PERCENT, CPU_LOW_PERCENT
@@ -50,7 +50,7 @@ class MonitoringDashboard(Construct):
     ) -> None:
         super().__init__(scope, id)
         self._source, self._instance, self._runbook = source, instance, runbook
-        self._stack = cdk.Stack.of(self)
+        self._stack = stack_of(self)
         self._region = self._stack.region
         self._widgets: list[Document] = []
         self._height = 0
@@ -73,8 +73,22 @@ class MonitoringDashboard(Construct):
         self._height += height
         self._write()
 
-    def add_users(self, hurt_arn: str, alarm_arns: Sequence[str]) -> None:
-        """The first row: the composite alarm with its parts, errors, and how long requests wait."""
+    def add_endpoint(self, hurt: str, *, users: Sequence[str], cache: Sequence[str], fleet: Sequence[str]) -> None:
+        """The rows of the endpoint: what users feel, the cache, the fleet.
+
+        Args:
+            hurt: ARN of the composite alarm.
+            users: ARNs of the alarms that users feel.
+            cache: those of the cache.
+            fleet: those of the fleet.
+        """
+        self._add_users(hurt, users)
+        self._add_cache(cache)
+        self._add_fleet(fleet)
+        self._write()
+
+    def _add_users(self, hurt_arn: str, alarm_arns: Sequence[str]) -> None:
+        """The composite alarm with its parts, errors, and how long requests wait."""
         self._add(
             f"## Are users hurt? Red below: yes. Runbook: {self._runbook}",
             _status("Users are hurt", [hurt_arn, *alarm_arns]),
@@ -92,8 +106,8 @@ class MonitoringDashboard(Construct):
             ),
         )
 
-    def add_cache(self, alarm_arns: Sequence[str]) -> None:
-        """The second row: hit ratio, loads and unloads, loaded models."""
+    def _add_cache(self, alarm_arns: Sequence[str]) -> None:
+        """Hit ratio, loads and unloads, loaded models."""
         self._add(
             "## Cache: is the memory large enough?",
             self._graph("Hit ratio (aim near 1)", [self._named("ModelCacheHit", "Average", "hit ratio").row()]),
@@ -115,8 +129,8 @@ class MonitoringDashboard(Construct):
         )
         self._add_status("Cache alarms", alarm_arns)
 
-    def add_fleet(self, alarm_arns: Sequence[str]) -> None:
-        """The third row: CPU, memory and disk, load an instance."""
+    def _add_fleet(self, alarm_arns: Sequence[str]) -> None:
+        """CPU, memory and disk, load an instance."""
         cpu = self._named("CPUUtilization", "Average", "CPU")
         if self._instance is None:
             usage = self._graph("CPU, percent summed over the cores", [cpu.row()])
@@ -150,6 +164,7 @@ class MonitoringDashboard(Construct):
             self._graph("Dead letters", [waiting.row()]),
             _status("Admission alarms", alarm_arns),
         )
+        self._write()
 
     def add_tenants(self, log_group: logs.ILogGroup) -> None:
         """A table of the busiest tenants, from the lines that the invocation path writes."""
@@ -167,16 +182,15 @@ class MonitoringDashboard(Construct):
             "query": "\n| ".join(query),
         }
         self._add("## Tenants: who is busy, who is cold", _widget("log", _WIDTH, _HEIGHT, table))
+        self._write()
 
     def _add(self, heading: str, *widgets: Document) -> None:
         self._place([_widget("text", _WIDTH, 1, {"markdown": heading})])
         self._place(widgets)
-        self._write()
 
     def _add_status(self, title: str, alarm_arns: Sequence[str]) -> None:
         if alarm_arns:
             self._place([_status(title, alarm_arns, width=_WIDTH, height=2)])
-            self._write()
 
     def _place(self, row: Sequence[Document]) -> None:
         """A row below the others, from the left."""

@@ -8,6 +8,8 @@ from aws_cdk import aws_kms as kms
 from aws_cdk import aws_sns as sns
 from constructs import Construct
 
+from mme_constructs.stack_of import stack_of
+
 __all__ = ["alarm_topic", "allow_alarms"]
 
 
@@ -32,7 +34,7 @@ def alarm_topic(scope: Construct, key: kms.IKey | None) -> sns.Topic:
             principals=[iam.ServicePrincipal("cloudwatch.amazonaws.com")],
             actions=["kms:Decrypt", "kms:GenerateDataKey"],
             resources=["*"],
-            conditions={"StringEquals": {"aws:SourceAccount": cdk.Stack.of(scope).account}},
+            conditions={"StringEquals": {"aws:SourceAccount": stack_of(scope).account}},
         )
     )
     return sns.Topic(scope, "Topic", display_name="mme alarms", master_key=chosen, enforce_ssl=True)

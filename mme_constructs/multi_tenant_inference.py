@@ -14,7 +14,7 @@ from mme_constructs.artifact_store import ModelArtifactStore
 from mme_constructs.container import MultiModelContainer
 from mme_constructs.errors import NetworkError, PoolError
 from mme_constructs.fleet_watch import FleetWatch
-from mme_constructs.inference_component_endpoint import InferenceComponentEndpoint
+from mme_constructs.lambda_code import LambdaCode
 from mme_constructs.model_admission import ModelAdmission
 from mme_constructs.monitoring import MmeMonitoring
 from mme_constructs.monitoring_alarms import AlarmSettings
@@ -30,6 +30,7 @@ from mme_constructs.tenant_registry import TenantRegistry
 from mme_facts.limits import ARTIFACT_BYTES
 
 if TYPE_CHECKING:
+    from mme_constructs.inference_component_endpoint import InferenceComponentEndpoint
     from mme_constructs.private_access import PrivateAccess
 
 __all__ = ["DedicatedSettings", "MultiTenantInference", "PlatformFunctions", "PlatformMonitoring", "PoolSettings"]
@@ -166,6 +167,7 @@ class MultiTenantInference(Construct):
         account_logging: bool = False,
     ) -> None:
         super().__init__(scope, id)
+        LambdaCode.prepare()
         functions = PlatformFunctions() if functions is None else functions
         if private_access is not None:
             functions = functions.placed(private_access)
@@ -232,10 +234,12 @@ class MultiTenantInference(Construct):
     def _build_dedicated(
         self, settings: DedicatedSettings | InferenceComponentEndpoint, private_access: PrivateAccess | None
     ) -> InferenceComponentEndpoint | None:
-        if isinstance(settings, InferenceComponentEndpoint):
+        if not isinstance(settings, DedicatedSettings):
             return settings
         if not settings.enabled:
             return None
+        from mme_constructs.inference_component_endpoint import InferenceComponentEndpoint
+
         endpoint = InferenceComponentEndpoint(
             self,
             "Dedicated",

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import aws_cdk as cdk
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_iam as iam
 from constructs import Construct
 
 from mme_constructs.acknowledge import acknowledge_wildcards
 from mme_constructs.errors import NetworkError
+from mme_constructs.stack_of import stack_of
 
 __all__ = ["EndpointNetwork", "PlacedNetwork"]
 
@@ -110,7 +110,7 @@ class PlacedNetwork:
         Source: Amazon SageMaker AI, Give SageMaker AI hosted endpoints access to resources in your Amazon VPC. Interfaces can be made in
         these subnets and groups only, and permitted or deleted in this VPC only; describing them has no resource.
         """
-        stack = cdk.Stack.of(role)
+        stack = stack_of(role)
         interfaces = stack.format_arn(service="ec2", resource="network-interface", resource_name="*")
         role.add_to_policy(
             iam.PolicyStatement(

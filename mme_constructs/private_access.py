@@ -17,6 +17,7 @@ from constructs import Construct, DependencyGroup, IDependable, IValidation
 from mme_constructs.acknowledge import acknowledge
 from mme_constructs.errors import EndpointPolicyError, NetworkError
 from mme_constructs.private_services import PrivateService, check_fips_region, check_names, fips_services, interface_services
+from mme_constructs.stack_of import stack_of
 from mme_constructs.tenant_function import FunctionSettings
 from mme_facts.grammar import TENANT_TAG
 
@@ -111,7 +112,7 @@ class PrivateAccess(Construct):
         fips: bool = False,
         already_there: Collection[str] = (),
     ) -> None:
-        stack = cdk.Stack.of(scope)
+        stack = stack_of(scope)
         there = check_names(already_there)
         names = _zone_names(2 if zones is None else zones)
         _check_range(_CIDR if cidr is None else cidr, len(names))
@@ -194,7 +195,7 @@ class PrivateAccess(Construct):
             NetworkError: a subnet lies in a zone without an endpoint, where the runtime's name may not resolve (Amazon SageMaker AI,
                 Connect to SageMaker AI Within your VPC). Zones that are unknown at synthesis are not compared with known ones.
         """
-        stack = cdk.Stack.of(self)
+        stack = stack_of(self)
         for subnet in subnets:
             zone = _text(stack, subnet.availability_zone)
             comparable = _is_known(zone) == all(_is_known(known) for known in self._zones)
@@ -239,7 +240,7 @@ class PrivateAccess(Construct):
         runtime = self.interfaces[PrivateService.SAGEMAKER_RUNTIME]
         runtime.add_to_policy(_anyone(["sagemaker:InvokeEndpoint"], [endpoint.endpoint_arn]))
         if components:
-            every = cdk.Stack.of(self).format_arn(service="sagemaker", resource="inference-component", resource_name="*")
+            every = stack_of(self).format_arn(service="sagemaker", resource="inference-component", resource_name="*")
             tagged = {"StringLike": {f"aws:ResourceTag/{TENANT_TAG}": "?*"}}
             streams = "sagemaker:InvokeEndpointWithResponseStream"
             runtime.add_to_policy(_anyone([streams], [endpoint.endpoint_arn]))
@@ -255,7 +256,7 @@ class PrivateAccess(Construct):
         settings = FunctionSettings() if settings is None else settings
         environment = dict(settings.environment)
         if self._fips:
-            stack = cdk.Stack.of(self)
+            stack = stack_of(self)
             for name, host in (("SAGEMAKER_RUNTIME", "runtime-fips"), ("SAGEMAKER", "api-fips")):
                 environment[f"AWS_ENDPOINT_URL_{name}"] = f"https://{host}.sagemaker.{stack.region}.{stack.url_suffix}"
         return dataclasses.replace(
@@ -292,7 +293,7 @@ class PrivateAccess(Construct):
 
     def _build_interfaces(self, there: Collection[PrivateService], *, pull_images: bool) -> dict[PrivateService, ec2.InterfaceVpcEndpoint]:
         endpoints: dict[PrivateService, ec2.InterfaceVpcEndpoint] = {}
-        stack = cdk.Stack.of(self)
+        stack = stack_of(self)
         one_per_zone = {_text(stack, subnet.availability_zone): subnet for subnet in reversed(self.subnets)}
         for service, interface in interface_services().items():
             if service in there or (service in _IMAGES and not pull_images):
@@ -313,7 +314,7 @@ class PrivateAccess(Construct):
         return endpoints
 
     def _statements(self, service: PrivateService) -> list[iam.PolicyStatement]:
-        stack = cdk.Stack.of(self)
+        stack = stack_of(self)
         if service is PrivateService.SAGEMAKER_RUNTIME:
             return []
         own = {"StringEquals": {"aws:PrincipalAccount": stack.account}}
@@ -339,7 +340,7 @@ class PrivateAccess(Construct):
             _anyone(["s3:AbortMultipartUpload", "s3:DeleteObject", "s3:GetObject", "s3:PutObject"], [bucket.arn_for_objects("*")])
         )
         if pull_images:
-            stack = cdk.Stack.of(self)
+            stack = stack_of(self)
             layers = stack.format_arn(
                 service="s3", region="", account="", resource=f"prod-{stack.region}-starport-layer-bucket", resource_name="*"
             )

@@ -6,10 +6,10 @@ from collections.abc import Collection, Mapping
 from enum import StrEnum
 from functools import cache
 
-import aws_cdk as cdk
 from aws_cdk import aws_ec2 as ec2
 
 from mme_constructs.errors import NetworkError
+from mme_constructs.stack_of import is_token
 
 __all__ = ["PrivateService", "check_fips_region", "check_names", "fips_services", "interface_services"]
 
@@ -66,7 +66,7 @@ def check_fips_region(region: str) -> None:
 
     Source: AWS, Federal Information Processing Standard (FIPS) 140: endpoints by service (Amazon SageMaker runtime).
     """
-    if not cdk.Token.is_unresolved(region) and not region.startswith("us-"):
+    if not is_token(region) and not region.startswith("us-"):
         raise NetworkError(
             "SageMaker's runtime has no FIPS endpoint in this region",
             value=region,

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import aws_cdk as cdk
 from aws_cdk import aws_applicationautoscaling as appscaling
 from constructs import Construct
 
 from mme_constructs.errors import AutoScalingError
+from mme_constructs.stack_of import is_token
 from mme_facts import instances
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class ScalableVariant:
 
     def add(self, rule: ScalingRule) -> None:
         """Apply a rule; raises `AutoScalingError` if it cannot work for this variant or is there already."""
-        if not cdk.Token.is_unresolved(self.instance_type) and instances.is_burstable(self.instance_type):
+        if not is_token(self.instance_type) and instances.is_burstable(self.instance_type):
             raise AutoScalingError(
                 "Burstable types cannot be auto scaled",
                 value=self.instance_type,

@@ -12,12 +12,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
-import aws_cdk as cdk
 from aws_cdk import aws_applicationautoscaling as appscaling
 from aws_cdk import aws_cloudwatch as cloudwatch
 
 from mme_constructs.errors import AutoScalingError
 from mme_constructs.scalable_variant import ScalableVariant
+from mme_constructs.stack_of import is_token
 from mme_facts import instances
 from mme_facts.metrics import ENDPOINT_METRICS
 
@@ -237,7 +237,7 @@ ScalingRule: TypeAlias = InvocationScaling | CpuScaling | CacheScaling | Schedul
 
 
 def _vcpus(instance_type: str) -> int:
-    if not cdk.Token.is_unresolved(instance_type):
+    if not is_token(instance_type):
         try:
             return instances.instance(instance_type).vcpus
         except instances.InstanceTypeError as error:
@@ -246,7 +246,7 @@ def _vcpus(instance_type: str) -> int:
         reason = "it is a token"
     raise AutoScalingError(
         f"The vCPUs of the instance type are not known ({reason})",
-        value="a token" if cdk.Token.is_unresolved(instance_type) else instance_type,
+        value="a token" if is_token(instance_type) else instance_type,
         allowed="a literal type of the catalogue",
         fix="Use such a type, or InvocationScaling",
     )

@@ -10,6 +10,7 @@ from aws_cdk import aws_iam as iam
 from constructs import Construct
 
 from mme_constructs.acknowledge import acknowledge_wildcards
+from mme_constructs.stack_of import stack_of
 from mme_constructs.trust import check_trusted
 from mme_facts.grammar import TENANT_TAG, tenant_pattern
 
@@ -111,7 +112,7 @@ class TenantAccess(Construct):
             self._allow_components(dedicated_endpoints)
 
     def _allow_components(self, endpoints: Sequence[DedicatedEndpoint]) -> None:
-        components = cdk.Stack.of(self).format_arn(service="sagemaker", resource="inference-component", resource_name="*")
+        components = stack_of(self).format_arn(service="sagemaker", resource="inference-component", resource_name="*")
         owner = {f"aws:ResourceTag/{TENANT_TAG}": _TENANT}
         arns = [endpoint.endpoint_arn for endpoint in endpoints]
         self.role.add_to_policy(

@@ -196,8 +196,9 @@ class TenantApi(Construct):
             )
             for name, function in (("onboarding", self.onboarding), ("invocation", self.invocation))
         }
+        root = api.root
         for method, path, function in ROUTES:
-            api.root.resource_for_path(path).add_method(method, integrations[function])
+            root.resource_for_path(path).add_method(method, integrations[function])
         add_problem_responses(api)
         acknowledge(
             api,

@@ -16,6 +16,7 @@ from constructs import Construct
 from mme_constructs.acknowledge import acknowledge, acknowledge_wildcards
 from mme_constructs.errors import FunctionError
 from mme_constructs.lambda_code import LambdaCode
+from mme_constructs.stack_of import share_stack, stack_of
 
 if TYPE_CHECKING:
     from aws_cdk import aws_ec2 as ec2
@@ -115,6 +116,7 @@ class TenantFunction(Construct):
         why_no_dead_letters: str = "Called synchronously: the caller gets the error; the queues are for asynchronous events.",
     ) -> None:
         super().__init__(scope, id)
+        stack = stack_of(self, within=scope)
         self.log_group = logs.LogGroup(self, "Logs", retention=log_settings.retention, removal_policy=log_settings.removal_policy)
         """Its log group."""
         self.role = iam.Role(self, "Role", assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"), description=description)
@@ -144,6 +146,7 @@ class TenantFunction(Construct):
             security_groups=list(settings.security_groups) or None,
         )
         """The function."""
+        share_stack(stack, self.function, self.role)
         cfn_function = self.function.node.default_child
         assert isinstance(cfn_function, lambda_.CfnFunction)
         LambdaCode.of(self).add_resource_metadata(cfn_function, "Code")

@@ -13,7 +13,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
-import aws_cdk as cdk
 from aws_cdk import aws_sagemaker as sagemaker
 
 from mme_constructs.compatibility import Caution, check_container_on_instance
@@ -25,6 +24,7 @@ from mme_constructs.errors import (
     VariantError,
 )
 from mme_constructs.serving_model import steps_of
+from mme_constructs.stack_of import is_token
 from mme_facts import instances
 
 if TYPE_CHECKING:
@@ -229,7 +229,7 @@ def check_storage(instance_type: str, *, encrypted: bool, volume_size_gb: int | 
         raise EndpointSettingsError(
             "The volume's size is out of range", value=f"{volume_size_gb} GB", allowed="1 to 512 GB", fix="Use a size in this range"
         )
-    if cdk.Token.is_unresolved(instance_type):
+    if is_token(instance_type):
         return
     try:
         local = instances.has_local_storage(instance_type)

@@ -25,7 +25,8 @@ HANDLERS = ("onboarding", "admission", "invocation")
 @pytest.fixture(scope="module")
 def asset(tmp_path_factory):
     base = tmp_path_factory.mktemp("asset")
-    write_zip(collect(), base / "code.zip")
+    with (base / "code.zip").open("wb") as archive:
+        write_zip(collect(), archive)
     with zipfile.ZipFile(base / "code.zip") as archive:
         archive.extractall(base / "code")
     return base / "code"
@@ -45,7 +46,8 @@ def test_the_asset_stays_far_below_lambdas_limit(asset):
 def test_every_file_can_be_read_by_lambdas_user_whatever_the_umask_and_carries_no_time(tmp_path):
     before = os.umask(0o077)
     try:
-        write_zip(collect(), tmp_path / "code.zip")
+        with (tmp_path / "code.zip").open("wb") as archive:
+            write_zip(collect(), archive)
     finally:
         os.umask(before)
     with zipfile.ZipFile(tmp_path / "code.zip") as archive:

@@ -399,3 +399,40 @@ def test_cfn_lint_finds_neither_error_nor_warning(everything):
 
 def test_the_catalogue_knows_more_than_the_alarms_use():
     assert {(signal.metric.namespace, signal.metric.name) for rule in RULES.values() for signal in rule.signals.values()} < set(CATALOGUE)
+
+
+def test_an_alarm_of_a_rule_can_be_used_like_any_alarm(synthesize_stack):
+    def build(stack):
+        alarms = MmeMonitoring(stack, "Monitoring", endpoint=endpoint_of(stack)).alarms
+        assert alarms["server-errors"] is alarms["server-errors"]
+        assert len(alarms) == len(list(alarms)) > 5
+        rule = cloudwatch.AlarmRule.from_alarm(alarms["server-errors"], cloudwatch.AlarmState.ALARM)
+        cloudwatch.CompositeAlarm(stack, "Mine", composite_alarm_name="mine", alarm_rule=rule)
+
+    synthesized = synthesize_stack(build, env=ENV)
+    (mine,) = [
+        alarm["Properties"]
+        for alarm in synthesized.resources("AWS::CloudWatch::CompositeAlarm").values()
+        if alarm["Properties"].get("AlarmName") == "mine"
+    ]
+    (wanted,) = [
+        name
+        for name, alarm in synthesized.resources("AWS::CloudWatch::Alarm").items()
+        if "runbook/server-errors" in alarm["Properties"]["AlarmDescription"]
+    ]
+    assert mine["AlarmRule"] == {"Fn::Join": ["", ['ALARM("', {"Fn::GetAtt": [wanted, "Arn"]}, '")']]}
+
+
+def test_widgets_of_ones_own_stand_below_the_others(synthesize_stack):
+    def build(stack):
+        board = MmeMonitoring(stack, "Monitoring", endpoint=endpoint_of(stack)).dashboard
+        board.add_widgets(
+            cloudwatch.TextWidget(markdown="mine", width=6, height=3),
+            cloudwatch.GraphWidget(title="Mine", left=[own_metric()], width=6, height=5),
+        )
+        board.add_widgets(cloudwatch.TextWidget(markdown="last"))
+
+    widgets = dashboard_body(synthesize_stack(build, env=ENV))["widgets"]
+    *others, text, graph, last = widgets
+    bottom = max(widget["y"] + widget["height"] for widget in others)
+    assert [(widget["x"], widget["y"]) for widget in (text, graph, last)] == [(0, bottom), (6, bottom), (0, bottom + 5)]
