@@ -109,10 +109,11 @@ class Replied:
 
 @dataclass(frozen=True, slots=True)
 class InstanceUp:
-    """An instance is ready for requests, new or again after `InstanceLost`; its memory is empty.
+    """An instance is ready for requests, new or again after `InstanceLost`; its memory is empty but for ``resident``.
 
     ``memory_bytes`` is its budget for models, ``disk_bytes`` that for unpacked artifacts. With ``disk_kept`` the artifacts
-    that were on its disk before the loss are still there. ``zone`` names its availability zone.
+    that were on its disk before the loss are still there. ``zone`` names its availability zone. ``resident`` are models that are
+    in its memory already, with their bytes: the one of a single-model container, which answers only once it has loaded it.
     """
 
     instance: str
@@ -120,6 +121,7 @@ class InstanceUp:
     disk_bytes: int
     disk_kept: bool = False
     zone: str = ""
+    resident: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

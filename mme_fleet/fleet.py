@@ -287,6 +287,8 @@ class Fleet:
         if instance.state is not InstanceState.DOWN:
             raise ValueError(f"instance {event.instance!r} comes up but is {instance.state.value}: report its loss first")
         instance.start(event.memory_bytes, event.disk_bytes, event.zone, disk_kept=event.disk_kept)
+        for model, accounted_bytes in event.resident:
+            self._residency.hold(instance, model, accounted_bytes)
         self._up = (*self._up, instance)
 
     def _on_instance_draining(self, event: InstanceDraining, now: float, actions: list[Action]) -> None:

@@ -132,13 +132,18 @@ class Instance:
         return entry.in_flight + len(entry.waiting) if entry else 0
 
     def start(self, memory_bytes: int, disk_bytes: int, zone: str, *, disk_kept: bool) -> None:
-        """Come up with these budgets and empty memory."""
+        """Come up with these budgets and empty memory; `hold` follows for what it has loaded already."""
         self.state = InstanceState.UP
         self.zone = zone
         self.memory_bytes, self.disk_bytes = memory_bytes, disk_bytes
         if not disk_kept:
             self.disk.clear()
             self.used_disk_bytes = 0
+
+    def hold(self, model: str, accounted_bytes: int) -> None:
+        """It came up with this model in memory."""
+        self.used_bytes += accounted_bytes
+        self.loaded[model] = ModelEntry(self, model, accounted_bytes, ModelState.LOADED)
 
     def lose_memory(self) -> None:
         """Go down: everything but the disk is gone."""

@@ -37,6 +37,11 @@ class Residency:
         self.loads: dict[str, int] = {}
         self.evictions = 0
 
+    def hold(self, instance: Instance, model: str, accounted_bytes: int) -> None:
+        """An instance came up with a model in its memory."""
+        instance.hold(model, accounted_bytes)
+        _add(self.holders, model, instance)
+
     def expect(self, instance: Instance, model: str) -> ModelEntry:
         """Put a model on its way into an instance's memory; `proceed` starts it."""
         entry = ModelEntry(instance, model, self._settings.memory_bytes(instance.disk.get(model, 0)))

@@ -343,6 +343,17 @@ def test_an_instance_comes_back_with_empty_memory(disk_kept, expected):
     assert driver.request("m")[1] == (expected,)
 
 
+def test_an_instance_comes_up_with_the_model_of_its_container_in_memory():
+    driver = Driver("j")
+    driver.on(InstanceUp("i", 90, 1000, resident=(("m", 30),)))
+    assert driver.request("m") == (1, (Forward(1, "i", "m", cold=False),))
+    snapshot = driver.fleet.snapshot()
+    assert (snapshot.hits, snapshot.cold_loads, snapshot.instances[1].memory_bytes) == (1, 0, 30)
+    driver.on(InstanceLost("i"))
+    assert driver.resident("i") == []
+    assert driver.request("m") == (2, (Download("j", "m"),)), "nothing of it is left after the loss"
+
+
 def test_a_draining_instance_is_released_after_its_last_answer():
     driver = Driver("i", "j")
     driver.serve("a", "i")
