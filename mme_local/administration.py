@@ -1,4 +1,4 @@
-"""What the gateway serves to local programs about itself: status, reset, faults.
+"""What the gateway serves to local programs about itself: status, stream, reset, faults.
 
 Only to callers on loopback, under a loopback name (a foreign name that resolves to 127.0.0.1 is how a web page reaches a local
 server: DNS rebinding), and to no web page of another origin.
@@ -10,17 +10,22 @@ import ipaddress
 import json
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import Any
+from urllib.parse import parse_qs
 
+from mme_local.console.status import Status
+from mme_local.console.stream import Stream
 from mme_local.fault_documents import FaultError, fault_from_document
 from mme_local.faults import Faults, UnknownFaultError
-from mme_local.wire import Reply, json_reply
+from mme_local.wire import Reply, json_reply, send_reply
 
 __all__ = ["Administration", "is_loopback", "serves"]
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Any]]
+Send = Callable[[dict[str, Any]], Awaitable[None]]
 
 _BODY_BYTES = 1 << 16
+_NUMBER_CHARACTERS = 16
 _FAULTS = "/_mme/faults"
 _LOCAL_NAMES = ("localhost", "127.0.0.1", "[::1]")
 _OWN_SITES = ("same-origin", "none")
@@ -42,23 +47,32 @@ class Administration:
 
     Args:
         status: makes the document of ``GET /_mme/status``.
+        stream: serves ``GET /_mme/stream``.
         reset: forgets everything, for ``POST /_mme/reset``.
         faults: fault control; ``None`` where it is off, and its paths do not exist.
     """
 
-    def __init__(self, status: Callable[[], dict[str, Any]], reset: Callable[[], Awaitable[None]], faults: Faults | None) -> None:
-        self._status, self._reset, self._faults = status, reset, faults
+    def __init__(self, status: Status, stream: Stream, reset: Callable[[], Awaitable[None]], faults: Faults | None) -> None:
+        self._status, self._stream, self._reset, self._faults = status, stream, reset, faults
 
-    async def serve(self, scope: Scope, headers: Mapping[str, str], receive: Receive) -> Reply:
-        """Answer one request."""
-        if refusal := _refusal(scope, headers):
-            return json_reply({"message": refusal}, 403)
+    async def __call__(self, scope: Scope, headers: Mapping[str, str], receive: Receive, send: Send) -> None:
+        """Serve one request; ``headers`` are those of the scope, by lower-case name."""
+        refusal = _refusal(scope, headers)
+        if refusal is None and (scope["method"], scope["path"]) == ("GET", "/_mme/stream") and not self._stream.full:
+            await self._stream.serve(_after(scope, headers), receive, send)
+            return
+        reply = json_reply({"message": refusal}, 403) if refusal is not None else await self._reply(scope, receive)
+        await send_reply(send, reply)
+
+    async def _reply(self, scope: Scope, receive: Receive) -> Reply:
         method, path = scope["method"], scope["path"]
         if self._faults is not None and (path == _FAULTS or path.startswith(f"{_FAULTS}/")):
             return await self._serve_faults(self._faults, method, path.removeprefix(_FAULTS).removeprefix("/"), receive)
         match method, path:
             case "GET", "/_mme/status":
-                return json_reply(self._status())
+                return json_reply(self._status.document(models=_query(scope).get("models") != ["0"]))
+            case "GET", "/_mme/stream":
+                return json_reply({"message": "Too many readers follow the stream: close some."}, 503)
             case "POST", "/_mme/reset" | "/_ministack/reset":
                 await self._reset()
                 return json_reply({"reset": "ok"})
@@ -83,6 +97,16 @@ class Administration:
         except UnknownFaultError as error:
             return json_reply({"message": str(error)}, 404)
         return json_reply({"message": f"There is no {method} of {_FAULTS}/{fault_id}: use GET, POST or DELETE."}, 405)
+
+
+def _query(scope: Scope) -> dict[str, list[str]]:
+    return parse_qs(scope.get("query_string", b"").decode("latin-1"), keep_blank_values=True)
+
+
+def _after(scope: Scope, headers: Mapping[str, str]) -> int | None:
+    """The number of the last item that a reader has: of a reconnecting browser, else of the query."""
+    given = headers.get("last-event-id") or _query(scope).get("after", [""])[0]
+    return int(given) if given.isdecimal() and len(given) < _NUMBER_CHARACTERS else None
 
 
 def _refusal(scope: Scope, headers: Mapping[str, str]) -> str | None:

@@ -147,10 +147,12 @@ async def _serve(orders: Orders) -> None:
     services = Services(
         orders.run, ImageStore(images_folder(orders.directory)), orders.settings, f"http://127.0.0.1:{orders.port}", reset_emulator, loop
     )
+    ending = loop.create_task(services.end_streams_at(stop), name="end streams")
     create_admin(orders.admin)
     try:
         await serve(services.application(ministack.app.app), socket.socket(fileno=orders.socket), stop)
     finally:
+        ending.cancel()
         await services.close()
 
 

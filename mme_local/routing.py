@@ -23,7 +23,7 @@ from mme_local.faults import Faults
 from mme_local.sagemaker.responses import OPERATIONS as SAGEMAKER_OPERATIONS
 from mme_local.sagemaker.responses import ControlPlane
 from mme_local.sagemaker.runtime import Runtime, too_large
-from mme_local.wire import AwsError, Reply, error_reply, json_reply
+from mme_local.wire import AwsError, Reply, error_reply, json_reply, send_reply
 
 __all__ = ["Gateway"]
 
@@ -77,16 +77,18 @@ class Gateway:
             scope["scheme"] = "https"
         headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
         if serves(scope["path"]):
-            await _send(send, await self._administration.serve(scope, headers, receive))
+            await self._administration(scope, headers, receive, send)
             return
         query = parse_qs(scope.get("query_string", b"").decode("latin-1"), keep_blank_values=True)
         service = _service(scope, headers, query)
         if is_root_key(claimed_access_key_id(headers, query)) or _foreign_authorization(scope, headers):
             # The emulator lets its root keys and unknown kinds of authorization through without any check.
             unknown = "The security token included in the request is invalid."
-            await _send(send, _denied(AccessDeniedError("UnrecognizedClientException", unknown, authenticated=False), service, headers))
+            await send_reply(
+                send, _denied(AccessDeniedError("UnrecognizedClientException", unknown, authenticated=False), service, headers)
+            )
         elif service in ("sagemaker", "application-autoscaling"):
-            await _send(send, await self._serve(service, scope, receive))
+            await send_reply(send, await self._serve(service, scope, receive))
         else:
             await self._emulator(scope, receive, send)
 
@@ -153,11 +155,3 @@ def _denied(error: AccessDeniedError, service: str, headers: MutableMapping[str,
         service, "", "", str(uuid.uuid4()), error_code=error.code, message=error.message, headers=dict(headers)
     )
     return status, reply_headers, body
-
-
-async def _send(send: Send, reply: Reply) -> None:
-    status, headers, body = reply
-    encoded = [(name.encode("latin-1"), value.encode("latin-1", "replace")) for name, value in headers.items()]
-    encoded += [(b"x-amzn-requestid", str(uuid.uuid4()).encode()), (b"content-length", str(len(body)).encode())]
-    await send({"type": "http.response.start", "status": status, "headers": encoded})
-    await send({"type": "http.response.body", "body": body})

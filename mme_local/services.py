@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
+import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from mme_local import emulator_clock
 from mme_local.administration import Administration
@@ -18,6 +18,11 @@ from mme_local.clock import CloudClock
 from mme_local.cloudformation.types import register
 from mme_local.cloudwatch.alarms import Alarms
 from mme_local.cloudwatch.store import MetricStore
+from mme_local.console.activity import Activity
+from mme_local.console.feed import Feed
+from mme_local.console.sources import follow
+from mme_local.console.status import Status
+from mme_local.console.stream import Stream
 from mme_local.credentials import Credentials
 from mme_local.emulator import AccessDeniedError, assume_service_role, deliver_event
 from mme_local.events import Events
@@ -71,6 +76,8 @@ class Services:
         self._events = Events(
             deliver_event, now=self._clock.time, duplicate_share=settings.duplicate_event_share, copies=self._faults.event_copies
         )
+        self._feed = Feed(self._clock.time)
+        self._activity = Activity(self._feed, self._born, time.time)
         self._metrics = MetricStore(self._clock.time)
         self._alarms = Alarms(self._metrics, self._clock, region=REGION, account=ACCOUNT)
         self._evaluating = loop.create_task(self._alarms.run(), name="alarms")
@@ -99,6 +106,19 @@ class Services:
             component_exists=lambda name: name in self._sagemaker.components.by_name,
             now=self._clock.now,
         )
+        self._asked_faults = self._faults if settings.faults else None
+        self._status = Status(
+            sagemaker=self._sagemaker,
+            data_plane=lambda: self._data_plane,
+            autoscaling=self._autoscaling,
+            alarms=self._alarms,
+            activity=self._activity,
+            feed=self._feed,
+            clock=self._clock,
+            faults=self._asked_faults,
+        )
+        self._stream = Stream(self._feed, self._activity)
+        follow(self._feed, self._events, self._alarms)
         register(self._sagemaker, self._autoscaling, self._bridge)
 
     def application(self, emulator: Application) -> Gateway:
@@ -108,24 +128,14 @@ class Services:
             control_plane=ControlPlane(self._sagemaker),
             runtime=Runtime(self._sagemaker, self._faults),
             autoscaling=AutoScalingApi(self._autoscaling),
-            administration=Administration(self.status, self.reset, self._faults if self._settings.faults else None),
+            administration=Administration(self._status, self._stream, self.reset, self._asked_faults),
             faults=self._faults,
         )
 
-    def status(self) -> dict[str, Any]:
-        """The document of ``GET /_mme/status``."""
-        fleets = {fleet["name"]: fleet for fleet in self._data_plane.status()} if self._data_plane else {}
-        return {
-            "clock": {"now": self._clock.time(), "scale": self._clock.scale},
-            "endpoints": [
-                {
-                    "name": endpoint.name,
-                    "status": endpoint.status,
-                    **_together([fleets[name] for name in endpoint.fleets if name in fleets]),
-                }
-                for endpoint in self._sagemaker.endpoints.values()
-            ],
-        }
+    async def end_streams_at(self, stop: asyncio.Event) -> None:
+        """Let the readers of the live stream go when the gateway is told to stop, which waits for open answers."""
+        await stop.wait()
+        self._stream.end()
 
     async def reset(self) -> None:
         """Stop all fleets and forget everything, here and in the emulator; faults end."""
@@ -134,6 +144,8 @@ class Services:
         self._autoscaling.clear()
         self._alarms.clear()
         self._endpoint_metrics.clear()
+        self._activity.clear()
+        self._feed.put("reset")
         self._metrics.clear()
         await self._reset_emulator()
 
@@ -141,6 +153,7 @@ class Services:
         """End the fleets and the Lambda workers."""
         from ministack.core import lambda_runtime
 
+        self._stream.end()
         self._evaluating.cancel()
         await self._endpoint_metrics.stop()
         await self._sagemaker.close()
@@ -155,7 +168,7 @@ class Services:
             from mme_local.dataplane import DataPlane
 
             self._data_plane = DataPlane(
-                self._directory, self._settings.data_plane, observers=[self._endpoint_metrics], faults=self._faults
+                self._directory, self._settings.data_plane, observers=[self._endpoint_metrics, self._activity], faults=self._faults
             )
         return self._data_plane
 
@@ -165,21 +178,13 @@ class Services:
 
         return RoleArtifacts(self._endpoint_url, REGION, bucket, assume)
 
+    def _born(self, endpoint_name: str) -> object:
+        endpoint = self._sagemaker.endpoints.get(endpoint_name)
+        return None if endpoint is None else endpoint.created
+
     def _variant_exists(self, endpoint_name: str, variant_name: str) -> bool:
         endpoint = self._sagemaker.endpoints.get(endpoint_name)
         return endpoint is not None and endpoint.variant(variant_name) is not None
-
-
-def _together(fleets: list[dict[str, Any]]) -> dict[str, Any]:
-    """One status of the fleets of an endpoint's variants; the names of the instances tell whose they are."""
-    loads: Counter[str] = Counter()
-    for fleet in fleets:
-        loads.update(fleet["loads_by_model"])
-    return {
-        "instances": [instance for fleet in fleets for instance in fleet["instances"]],
-        **{count: sum(fleet[count] for fleet in fleets) for count in ("requests", "hits", "cold_loads", "evictions")},
-        "loads_by_model": dict(loads),
-    }
 
 
 def _check_role(role_arn: str) -> None:

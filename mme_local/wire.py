@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+import uuid
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
 from functools import cache
 from typing import Any
 
-__all__ = ["AwsError", "Reply", "ServiceModel", "ValidationError", "error_reply", "json_reply", "service_model"]
+__all__ = ["AwsError", "Reply", "ServiceModel", "ValidationError", "error_reply", "json_reply", "send_reply", "service_model"]
 
 Reply = tuple[int, dict[str, str], bytes]
 """HTTP status, headers, body."""
@@ -234,3 +235,12 @@ def error_reply(error: AwsError) -> Reply:
     body = {"__type": error.code, "Message": error.message, "message": error.message, **error.members}
     headers = {"Content-Type": "application/x-amz-json-1.1", "x-amzn-ErrorType": error.code}
     return error.status, headers, json.dumps(body).encode()
+
+
+async def send_reply(send: Callable[[dict[str, Any]], Awaitable[None]], reply: Reply) -> None:
+    """Send an answer over an ASGI connection."""
+    status, headers, body = reply
+    encoded = [(name.encode("latin-1"), value.encode("latin-1", "replace")) for name, value in headers.items()]
+    encoded += [(b"x-amzn-requestid", str(uuid.uuid4()).encode()), (b"content-length", str(len(body)).encode())]
+    await send({"type": "http.response.start", "status": status, "headers": encoded})
+    await send({"type": "http.response.body", "body": body})

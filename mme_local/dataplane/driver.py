@@ -159,10 +159,20 @@ class FleetDriver:
                             "target_model": model.model,
                             "bytes": model.accounted_bytes,
                             "last_used": None if model.last_used is None else started + model.last_used,
+                            "in_flight": model.in_flight,
                         }
                         for model in (state.models if state else ())
                         if model.state == "loaded"
                     ],
+                    "moving": [
+                        {"target_model": model.model, "bytes": model.accounted_bytes, "state": model.state, "waiting": model.waiting}
+                        for model in (state.models if state else ())
+                        if model.state != "loaded"
+                    ],
+                    "disk_bytes": state.disk_bytes if state else 0,
+                    "disk_budget_bytes": self._settings.instance_disk_bytes,
+                    "models_on_disk": len(state.on_disk) if state else 0,
+                    "requests": state.requests if state else 0,
                     "loads": state.loads if state else 0,
                     "evictions": state.evictions if state else 0,
                     "restarts": instance.restarts,
@@ -214,8 +224,8 @@ class FleetDriver:
     async def _end(self, instances: Iterable[ServerInstance]) -> None:
         ending = list(instances)
         for instance in ending:
+            self._tell(InstanceDraining(instance.id))  # first, so that it is no loss to whoever observes
             self._tell(InstanceLost(instance.id))
-            self._tell(InstanceDraining(instance.id))
         await asyncio.gather(*(instance.stop() for instance in ending))
 
     async def _drain(self, instance_id: str) -> None:

@@ -138,10 +138,9 @@ def test_a_template_makes_changes_and_removes_it_all(bench, stack):
     (variant,) = bench.document("DescribeEndpoint", EndpointName="dedicated")["ProductionVariants"]
     assert variant["ManagedInstanceScaling"]["MinInstanceCount"] == 0
     assert "DeployedImages" not in variant
-    counts = dict.fromkeys(("requests", "hits", "cold_loads", "evictions"), 0)
-    assert bench.cloud.status()["endpoints"] == [
-        {"name": "dedicated", "status": "InService", "instances": [], "loads_by_model": {}, **counts}
-    ]
+    (status,) = bench.cloud.status()["endpoints"]
+    assert (status["name"], status["status"], status["instances"], status["requests"]) == ("dedicated", "InService", [], 0)
+    assert status["components"] == [{"name": "acme", "variant": "AllTraffic", "status": "InService", "copies": 1}]
     scaling = bench.client("application-autoscaling")
     (target,) = scaling.describe_scalable_targets(ServiceNamespace="sagemaker")["ScalableTargets"]
     (action,) = scaling.describe_scheduled_actions(ServiceNamespace="sagemaker")["ScheduledActions"]
