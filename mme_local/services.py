@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 from mme_local import emulator_clock
 from mme_local.administration import Administration
 from mme_local.artifacts import RoleArtifacts
+from mme_local.autoscaling.capacity import SageMakerCapacity
+from mme_local.autoscaling.engine import Scaler
 from mme_local.autoscaling.models import AutoScaling
 from mme_local.autoscaling.responses import AutoScalingApi
 from mme_local.clock import CloudClock
@@ -99,13 +101,19 @@ class Services:
             fleets=lambda: self._data_plane.status() if self._data_plane else [],
         )
         self._endpoint_metrics.start()
+        capacity = SageMakerCapacity(self._sagemaker)
         self._autoscaling = AutoScaling(
             region=REGION,
             account=ACCOUNT,
             variant_exists=self._variant_exists,
             component_exists=lambda name: name in self._sagemaker.components.by_name,
             now=self._clock.now,
+            alarms=self._alarms,
+            refusal=capacity.refusal,
         )
+        self._scaler = Scaler(self._autoscaling, capacity, self._alarms, self._clock, self._events.publish)
+        self._alarms.on_action("arn:aws:autoscaling:", self._scaler.on_alarm, repeated=True)
+        self._scaler.start()
         self._asked_faults = self._faults if settings.faults else None
         self._status = Status(
             sagemaker=self._sagemaker,
@@ -127,7 +135,7 @@ class Services:
             emulator,
             control_plane=ControlPlane(self._sagemaker),
             runtime=Runtime(self._sagemaker, self._faults),
-            autoscaling=AutoScalingApi(self._autoscaling),
+            autoscaling=AutoScalingApi(self._autoscaling, self._scaler.activities),
             administration=Administration(self._status, self._stream, self.reset, self._asked_faults),
             faults=self._faults,
         )
@@ -140,6 +148,7 @@ class Services:
     async def reset(self) -> None:
         """Stop all fleets and forget everything, here and in the emulator; faults end."""
         self._faults.clear()
+        await self._scaler.clear()
         await self._sagemaker.close()
         self._autoscaling.clear()
         self._alarms.clear()
@@ -155,6 +164,7 @@ class Services:
 
         self._stream.end()
         self._evaluating.cancel()
+        await self._scaler.stop()
         await self._endpoint_metrics.stop()
         await self._sagemaker.close()
         if self._data_plane is not None:

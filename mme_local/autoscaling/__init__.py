@@ -1,1 +1,1 @@
-"""Application Auto Scaling of the local cloud: it records targets and policies."""
+"""Application Auto Scaling of the local cloud: targets, policies, schedules and the activities that come of them."""

@@ -1,6 +1,6 @@
-"""Scalable targets, scaling policies and scheduled actions of SageMaker variants and inference components.
+"""Scalable targets, scaling policies and scheduled actions of SageMaker variants and inference components, validated.
 
-They are recorded and validated; nothing scales yet.
+`mme_local.autoscaling.engine` acts on them.
 """
 
 from __future__ import annotations
@@ -11,11 +11,23 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, Protocol
 
+from mme_local.autoscaling.schedules import Schedule, ScheduleError, parse_schedule
+from mme_local.autoscaling.tracking import HIGH, LOW, alarm_documents, alarm_name
 from mme_local.wire import AwsError, ValidationError
 
-__all__ = ["AutoScaling", "ScalableTarget", "ScalingPolicy", "ScheduledAction"]
+__all__ = [
+    "COMPONENT_COPIES",
+    "VARIANT_INSTANCES",
+    "AlarmsOfPolicies",
+    "AutoScaling",
+    "Key",
+    "ScalableTarget",
+    "ScalingPolicy",
+    "ScheduledAction",
+    "resource_parts",
+]
 
 VARIANT_INSTANCES = "sagemaker:variant:DesiredInstanceCount"
 COMPONENT_COPIES = "sagemaker:inference-component:DesiredCopyCount"
@@ -32,10 +44,26 @@ _METRICS = {
     ),
 }
 """Predefined metrics of a dimension (API reference: PredefinedMetricSpecification)."""
-_SCHEDULE = re.compile(r"(at|rate|cron)\([^()]+\)")
 _CONFIGURATIONS = {"TargetTrackingScaling": "TargetTrackingScalingPolicyConfiguration", "StepScaling": "StepScalingPolicyConfiguration"}
 
 Key = tuple[str, str, str]
+"""Namespace, resource id and dimension."""
+
+
+class AlarmsOfPolicies(Protocol):
+    """`mme_local.cloudwatch.alarms.Alarms`, for the alarms of target tracking policies."""
+
+    def put(self, request: object) -> object:
+        """Create or replace a metric alarm; raises `AwsError`."""
+
+    def delete(self, names: Sequence[str]) -> None:
+        """Delete the alarms that are there."""
+
+    def arn(self, name: str) -> str:
+        """The ARN of an alarm."""
+
+    def describe(self, *, action_prefix: str) -> list[dict[str, Any]]:
+        """The alarms with an action whose ARN starts so."""
 
 
 @dataclass(slots=True)
@@ -54,14 +82,30 @@ class ScalableTarget:
 
 @dataclass(slots=True)
 class ScalingPolicy:
-    """A scaling policy: ``request`` holds the merged PutScalingPolicy requests."""
+    """A scaling policy: ``request`` holds the merged PutScalingPolicy requests, ``alarms`` the names of its own alarms by their kind."""
 
     name: str
     key: Key
     arn: str
     request: dict[str, Any]
     created: datetime
-    tags: dict[str, str] = field(default_factory=dict)
+    alarms: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def tracks(self) -> bool:
+        """Whether it is a target tracking policy."""
+        return bool(self.request["PolicyType"] == "TargetTrackingScaling")
+
+    @property
+    def configuration(self) -> Mapping[str, Any]:
+        """Its configuration, of either kind."""
+        configuration: Mapping[str, Any] = self.request[_CONFIGURATIONS[self.request["PolicyType"]]]
+        return configuration
+
+    @property
+    def scales_in(self) -> bool:
+        """Whether it may scale in."""
+        return not self.configuration.get("DisableScaleIn", False)
 
 
 @dataclass(slots=True)
@@ -73,6 +117,7 @@ class ScheduledAction:
     arn: str
     request: dict[str, Any]
     created: datetime
+    schedule: Schedule
 
 
 class AutoScaling:
@@ -84,6 +129,8 @@ class AutoScaling:
         variant_exists: whether an endpoint (first argument) has a variant (second).
         component_exists: whether there is an inference component.
         now: the clock.
+        alarms: where target tracking policies have their alarms; without it they have none.
+        refusal: why a target may not be scaled, if there is a reason.
     """
 
     def __init__(
@@ -94,18 +141,28 @@ class AutoScaling:
         variant_exists: Callable[[str, str], bool],
         component_exists: Callable[[str], bool],
         now: Callable[[], datetime],
+        alarms: AlarmsOfPolicies | None = None,
+        refusal: Callable[[Key], str | None] = lambda _key: None,
     ) -> None:
         self.region, self.account, self._now = region, account, now
+        self._alarms, self._refusal = alarms, refusal
+        self._of_targets: list[Callable[[Key], None]] = []
+        self._of_schedules: list[Callable[[Key], None]] = []
         self._variant_exists, self._component_exists = variant_exists, component_exists
         self.targets: dict[Key, ScalableTarget] = {}
         self.scheduled_actions: dict[tuple[str, Key], ScheduledAction] = {}
         self.policies: dict[tuple[str, Key], ScalingPolicy] = {}
 
+    def listen(self, *, targets: Callable[[Key], None], schedules: Callable[[Key], None]) -> None:
+        """Call ``targets`` with the key of a registered or changed target, ``schedules`` with that of changed scheduled actions."""
+        self._of_targets.append(targets)
+        self._of_schedules.append(schedules)
+
     def register(self, request: Mapping[str, Any]) -> ScalableTarget:
         """Register or change a scalable target; raises `AwsError`."""
         key = self._key(request)
         existing = self.targets.get(key)
-        parts = _resource_parts(key)
+        parts = resource_parts(key)
         if key[2] == COMPONENT_COPIES:
             if not self._component_exists(parts[0]):
                 raise ValidationError(
@@ -113,6 +170,8 @@ class AutoScaling:
                 )
         elif not self._variant_exists(parts[0], parts[1]):
             raise ValidationError(f"No scalable target found for service namespace: sagemaker, resource ID: {key[1]}: no such variant.")
+        if existing is None and (reason := self._refusal(key)) is not None:
+            raise ValidationError(reason)
         minimum = request.get("MinCapacity", existing.min_capacity if existing else None)
         maximum = request.get("MaxCapacity", existing.max_capacity if existing else None)
         if minimum is None or maximum is None:
@@ -137,6 +196,8 @@ class AutoScaling:
             suspended,
             existing.tags if existing else dict(request.get("Tags", {})),
         )
+        for listener in self._of_targets:
+            listener(key)
         return self.targets[key]
 
     def deregister(self, request: Mapping[str, Any]) -> None:
@@ -144,10 +205,11 @@ class AutoScaling:
         key = self._key(request)
         self.target(key)
         del self.targets[key]
-        for policy in [entry for entry in self.policies if entry[1] == key]:
-            del self.policies[policy]
+        for policy in [policy for policy in self.policies.values() if policy.key == key]:
+            self._forget_policy(policy)
         for action in [entry for entry in self.scheduled_actions if entry[1] == key]:
             del self.scheduled_actions[action]
+        self._tell_schedules(key)
 
     def target(self, key: Key) -> ScalableTarget:
         """A registered target; raises ``ObjectNotFoundException``."""
@@ -178,8 +240,47 @@ class AutoScaling:
         resource = f"resource/sagemaker/{key[1]}:policyName/{name}"
         arn = f"arn:aws:autoscaling:{self.region}:{self.account}:scalingPolicy:{uuid.uuid4()}:{resource}"
         policy = ScalingPolicy(name, key, existing.arn if existing else arn, merged, existing.created if existing else self._now())
+        # An alarm may invoke the policy at once, so it has to be there.
         self.policies[name, key] = policy
+        try:
+            self._put_alarms(policy, existing)
+        except AwsError:
+            if existing is None:
+                del self.policies[name, key]
+            else:
+                self.policies[name, key] = existing
+            raise
         return policy
+
+    def _put_alarms(self, policy: ScalingPolicy, old: ScalingPolicy | None) -> None:
+        """Make the alarms of a target tracking policy, keep those that it has, delete those that it needs no longer."""
+        if self._alarms is None:
+            return
+        before = old.alarms if old is not None else {}
+        if policy.tracks:
+            wanted = [HIGH, LOW] if policy.scales_in else [HIGH]
+            policy.alarms = {kind: before.get(kind) or alarm_name(policy.key[1], kind) for kind in wanted}
+            made: list[str] = []
+            try:
+                for document in alarm_documents(policy.configuration, policy.key[1], policy.arn, policy.alarms):
+                    self._alarms.put(document)
+                    made.append(document["AlarmName"])
+            except AwsError:
+                self._alarms.delete([name for name in made if name not in before.values()])
+                raise
+        self._alarms.delete([name for name in before.values() if name not in policy.alarms.values()])
+
+    def alarms_of(self, policy: ScalingPolicy) -> list[dict[str, str]]:
+        """The alarms that invoke a policy: its own, or those that users gave its ARN to."""
+        if self._alarms is None:
+            return []
+        names = [alarm["AlarmName"] for alarm in self._alarms.describe(action_prefix=policy.arn)]
+        return [{"AlarmName": name, "AlarmARN": self._alarms.arn(name)} for name in names]
+
+    def _forget_policy(self, policy: ScalingPolicy) -> None:
+        del self.policies[policy.name, policy.key]
+        if self._alarms is not None:
+            self._alarms.delete(list(policy.alarms.values()))
 
     def delete_policy(self, request: Mapping[str, Any]) -> None:
         """Delete a policy; raises ``ObjectNotFoundException``."""
@@ -191,7 +292,7 @@ class AutoScaling:
                 f"No scaling policy found for service namespace: {key[0]}, resource ID: {key[1]}, scalable dimension: {key[2]}, "
                 f"policy name: {name}",
             )
-        del self.policies[name, key]
+        self._forget_policy(self.policies[name, key])
 
     def put_scheduled_action(self, request: Mapping[str, Any]) -> ScheduledAction:
         """Create or change a scheduled action of a registered target; raises `AwsError`."""
@@ -200,8 +301,13 @@ class AutoScaling:
         name = request["ScheduledActionName"]
         existing = self.scheduled_actions.get((name, key))
         merged = {**(existing.request if existing else {}), **request}
-        if not _SCHEDULE.fullmatch(merged.get("Schedule", "")):
-            raise ValidationError(f"Schedule {merged.get('Schedule')} is not an at, rate or cron expression.")
+        try:
+            schedule = parse_schedule(merged.get("Schedule", ""), merged.get("Timezone"))
+        except ScheduleError as error:
+            raise ValidationError(str(error)) from None
+        merged.update({member: _moment(merged[member]) for member in ("StartTime", "EndTime") if member in merged})
+        if merged.get("StartTime", 0.0) > merged.get("EndTime", float("inf")):
+            raise ValidationError(f"Scheduled action {name} ends before it starts.")
         bounds = merged.get("ScalableTargetAction", {})
         if not bounds:
             raise ValidationError(f"Scheduled action {name} needs ScalableTargetAction with MinCapacity or MaxCapacity.")
@@ -212,8 +318,10 @@ class AutoScaling:
             raise ValidationError("Maximum capacity cannot be less than minimum capacity")
         resource = f"resource/sagemaker/{key[1]}:scheduledActionName/{name}"
         arn = f"arn:aws:autoscaling:{self.region}:{self.account}:scheduledAction:{uuid.uuid4()}:{resource}"
-        action = ScheduledAction(name, key, existing.arn if existing else arn, merged, existing.created if existing else self._now())
+        made = existing.created if existing else self._now()
+        action = ScheduledAction(name, key, existing.arn if existing else arn, merged, made, schedule)
         self.scheduled_actions[name, key] = action
+        self._tell_schedules(key)
         return action
 
     def delete_scheduled_action(self, request: Mapping[str, Any]) -> None:
@@ -223,6 +331,21 @@ class AutoScaling:
         if (name, key) not in self.scheduled_actions:
             raise AwsError("ObjectNotFoundException", f"No scheduled action {name} found for resource ID: {key[1]}.")
         del self.scheduled_actions[name, key]
+        self._tell_schedules(key)
+
+    def _tell_schedules(self, key: Key) -> None:
+        for listener in self._of_schedules:
+            listener(key)
+
+    def bound(self, key: Key, minimum: int | None, maximum: int | None) -> ScalableTarget:
+        """Set a target's bounds as a scheduled action does; those that are not given stay. Raises `ValidationError`."""
+        target = self.target(key)
+        low = target.min_capacity if minimum is None else minimum
+        high = target.max_capacity if maximum is None else maximum
+        if low > high:
+            raise ValidationError("Maximum capacity cannot be less than minimum capacity")
+        target.min_capacity, target.max_capacity = low, high
+        return target
 
     def clear(self) -> None:
         """Forget everything."""
@@ -237,16 +360,25 @@ class AutoScaling:
         if dimension not in _RESOURCE_IDS:
             raise ValidationError(f"Scalable dimension {dimension} is not supported by the local cloud: use {' or '.join(_RESOURCE_IDS)}.")
         key = (namespace, request["ResourceId"], dimension)
-        _resource_parts(key)
+        resource_parts(key)
         return key
 
 
-def _resource_parts(key: Key) -> Sequence[str]:
+def resource_parts(key: Key) -> Sequence[str]:
+    """The names in a resource id: endpoint and variant, or component; raises `ValidationError`."""
     pattern, form = _RESOURCE_IDS[key[2]]
     match = pattern.fullmatch(key[1])
     if match is None:
         raise ValidationError(f"Unsupported service namespace, resource type or scalable dimension: {key[1]} must be {form}.")
     return match.groups()
+
+
+def _moment(value: float | str) -> float:
+    """Epoch seconds of a timestamp: a number, or text from a template; raises `ValidationError`."""
+    try:
+        return datetime.fromisoformat(value).timestamp() if isinstance(value, str) else float(value)
+    except ValueError:
+        raise ValidationError(f"{value} is not a timestamp in ISO 8601.") from None
 
 
 def _check_policy(request: Mapping[str, Any], dimension: str) -> None:

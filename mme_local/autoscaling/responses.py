@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from mme_local.autoscaling.activities import Activities, Activity
 from mme_local.autoscaling.models import AutoScaling, ScalableTarget, ScalingPolicy, ScheduledAction
 from mme_local.emulator import Request, authorize
-from mme_local.wire import AwsError, service_model
+from mme_local.wire import AwsError, ValidationError, service_model
 
 __all__ = ["OPERATIONS", "AutoScalingApi"]
 
@@ -16,14 +17,18 @@ OPERATIONS = (
     "DeleteScheduledAction",
     "DeregisterScalableTarget",
     "DescribeScalableTargets",
+    "DescribeScalingActivities",
     "DescribeScalingPolicies",
     "DescribeScheduledActions",
     "ListTagsForResource",
     "PutScalingPolicy",
     "PutScheduledAction",
     "RegisterScalableTarget",
+    "TagResource",
+    "UntagResource",
 )
 _PAGE = 50
+_MOST_TAGS = 50
 _KEY_MEMBERS = ("ServiceNamespace", "ResourceId", "ScalableDimension")
 _POLICY_MEMBERS = ("PolicyType", "StepScalingPolicyConfiguration", "TargetTrackingScalingPolicyConfiguration")
 _ACTION_MEMBERS = ("Schedule", "Timezone", "StartTime", "EndTime", "ScalableTargetAction")
@@ -35,10 +40,11 @@ class AutoScalingApi:
 
     Args:
         autoscaling: targets and policies.
+        activities: what was done.
     """
 
-    def __init__(self, autoscaling: AutoScaling) -> None:
-        self._autoscaling = autoscaling
+    def __init__(self, autoscaling: AutoScaling, activities: Activities) -> None:
+        self._autoscaling, self._activities = autoscaling, activities
 
     def serve(self, request: Request, operation: str, parameters: object) -> Document:
         """Validate, authorize and perform one operation.
@@ -60,6 +66,9 @@ class AutoScalingApi:
             "PutScheduledAction": self._put_scheduled_action,
             "DeleteScheduledAction": self._delete_scheduled_action,
             "DescribeScheduledActions": self._describe_scheduled_actions,
+            "DescribeScalingActivities": self._describe_activities,
+            "TagResource": self._tag,
+            "UntagResource": self._untag,
             "ListTagsForResource": lambda given: {"Tags": self._autoscaling.tags_of(given["ResourceARN"])},
         }
         return handlers[operation](validated)
@@ -83,7 +92,8 @@ class AutoScalingApi:
         return {}
 
     def _put_policy(self, given: Mapping[str, Any]) -> Document:
-        return {"PolicyARN": self._autoscaling.put_policy(given).arn, "Alarms": []}
+        policy = self._autoscaling.put_policy(given)
+        return {"PolicyARN": policy.arn, "Alarms": self._autoscaling.alarms_of(policy)}
 
     def _delete_policy(self, given: Mapping[str, Any]) -> Document:
         self._autoscaling.delete_policy(given)
@@ -130,7 +140,34 @@ class AutoScalingApi:
             and policy.key[2] == given.get("ScalableDimension", policy.key[2])
         ]
         page, more = _page(wanted, given)
-        return {"ScalingPolicies": [_policy(policy) for policy in page], **more}
+        return {"ScalingPolicies": [_policy(policy, self._autoscaling.alarms_of(policy)) for policy in page], **more}
+
+    def _describe_activities(self, given: Mapping[str, Any]) -> Document:
+        if "ScalableDimension" in given and "ResourceId" not in given:
+            raise ValidationError("If you specify a scalable dimension, you must also specify a resource ID.")
+        wanted = self._activities.of(
+            given["ServiceNamespace"],
+            resource_id=given.get("ResourceId"),
+            dimension=given.get("ScalableDimension"),
+            not_scaled=given.get("IncludeNotScaledActivities", False),
+        )
+        page, more = _page(wanted, given)
+        return {"ScalingActivities": [_activity(activity) for activity in page], **more}
+
+    def _tag(self, given: Mapping[str, Any]) -> Document:
+        tags = self._autoscaling.tags_of(given["ResourceARN"])
+        if len({**tags, **given["Tags"]}) > _MOST_TAGS:
+            raise AwsError(
+                "TooManyTagsException", f"A scalable target can have at most {_MOST_TAGS} tags.", ResourceName=given["ResourceARN"]
+            )
+        tags.update(given["Tags"])
+        return {}
+
+    def _untag(self, given: Mapping[str, Any]) -> Document:
+        tags = self._autoscaling.tags_of(given["ResourceARN"])
+        for key in given["TagKeys"]:
+            tags.pop(key, None)
+        return {}
 
 
 def _context(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -158,14 +195,28 @@ def _target(target: ScalableTarget) -> Document:
     }
 
 
-def _policy(policy: ScalingPolicy) -> Document:
+def _policy(policy: ScalingPolicy, alarms: list[dict[str, str]]) -> Document:
     return {
         **dict(zip(_KEY_MEMBERS, policy.key, strict=True)),
         "PolicyARN": policy.arn,
         "PolicyName": policy.name,
         "CreationTime": policy.created,
-        "Alarms": [],
+        "Alarms": alarms,
         **{member: policy.request[member] for member in _POLICY_MEMBERS if member in policy.request},
+    }
+
+
+def _activity(activity: Activity) -> Document:
+    return {
+        **dict(zip(_KEY_MEMBERS, activity.key, strict=True)),
+        "ActivityId": activity.id,
+        "Description": activity.description,
+        "Cause": activity.cause,
+        "StartTime": activity.started,
+        "StatusCode": activity.status,
+        **({"EndTime": activity.ended} if activity.ended is not None else {}),
+        **({"StatusMessage": activity.message} if activity.message is not None else {}),
+        **({"NotScaledReasons": [dict(reason) for reason in activity.not_scaled]} if activity.not_scaled else {}),
     }
 
 

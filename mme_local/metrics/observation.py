@@ -29,6 +29,7 @@ from mme_fleet import (
     Step,
     Unload,
     Unloaded,
+    ZoneLost,
 )
 
 __all__ = ["FleetObservation", "Minute"]
@@ -117,6 +118,7 @@ class FleetObservation:
         self._requests: dict[int, _UnderWay] = {}
         self._starts: dict[tuple[type[Any], str, str], float] = {}
         self._homes: dict[str, str] = {}
+        self._zones: dict[str, str] = {}
         self._levels: Counter[str] = Counter()
         self._minute, self._window = Minute(), 0.0
         self._events: Mapping[type[Any], Callable[[Any, Step], None]] = {
@@ -127,6 +129,7 @@ class FleetObservation:
             Unloaded: self._on_unloaded,
             InstanceUp: self._on_instance_up,
             InstanceLost: self._on_instance_lost,
+            ZoneLost: self._on_zone_lost,
             InstanceDraining: self._on_instance_draining,
         }
         self._actions: Mapping[type[Any], Callable[[Any, Step], None]] = {
@@ -162,7 +165,7 @@ class FleetObservation:
             if react is not None:
                 react(action, step)
         if isinstance(step.event, Request) and step.event.request in self._requests:
-            self._count_hit(self._requests[step.event.request])
+            self._let_wait(self._requests[step.event.request])
 
     # Requests.
 
@@ -172,11 +175,8 @@ class FleetObservation:
             self._minute.shares[1 / len(self.loaded)] += 1
         self._requests[event.request] = _UnderWay(step.now, event.model)
 
-    def _count_hit(self, request: _UnderWay) -> None:
-        if request.forwarded is not None:
-            self._minute.cache_hits += 1
-        else:
-            self._minute.cache_misses += 1
+    def _let_wait(self, request: _UnderWay) -> None:
+        if request.forwarded is None:
             request.waited = True
             request.instance = self._homes.get(request.model)
             self._rise(request.instance)
@@ -186,9 +186,14 @@ class FleetObservation:
         if request is None:
             return
         if action.cold:
+            self._minute.cache_misses += 1
             self._minute.loading_wait.append(_micros(step.now - request.came))
+        else:
+            self._minute.cache_hits += 1
+        if request.waited:
             self._fall(request.instance)
-        request.forwarded, request.instance = step.now, action.instance
+        # A request that waited although its model was in memory stood in the container's queue: that is the model's time.
+        request.forwarded, request.instance = step.now if action.cold else request.came, action.instance
         self._rise(action.instance)
 
     def _on_reply(self, action: Reply, step: Step) -> None:
@@ -208,6 +213,7 @@ class FleetObservation:
         else:
             minute.overhead_latency.append(_micros(total))
             if request.waited:
+                minute.cache_misses += 1
                 minute.loading_wait.append(_micros(total))
         if action.error is not None:
             self._count_error(action.error, asked=asked, refused=not asked and not request.waited)
@@ -278,12 +284,17 @@ class FleetObservation:
 
     def _on_instance_up(self, event: InstanceUp, _step: Step) -> None:
         self.loaded[event.instance] = set()
+        self._zones[event.instance] = event.zone
         self.disk_budget_bytes[event.instance] = event.disk_bytes
         if not event.disk_kept:
             self._disk.pop(event.instance, None)
 
     def _on_instance_lost(self, event: InstanceLost, _step: Step) -> None:
         self._out_of_service(event.instance)
+
+    def _on_zone_lost(self, event: ZoneLost, _step: Step) -> None:
+        for instance in [instance for instance in self.loaded if self._zones[instance] == event.zone]:
+            self._out_of_service(instance)
 
     def _on_instance_draining(self, event: InstanceDraining, _step: Step) -> None:
         self._out_of_service(event.instance)
@@ -298,6 +309,7 @@ class FleetObservation:
         self._disk.pop(action.instance, None)
         self.disk_budget_bytes.pop(action.instance, None)
         self._levels.pop(action.instance, None)
+        self._zones.pop(action.instance, None)
 
 
 def _micros(seconds: float) -> float:

@@ -9,6 +9,7 @@ import pytest
 from botocore.exceptions import ClientError
 from botocore.validate import ParamValidator
 
+from mme_local.autoscaling.activities import Activities
 from mme_local.autoscaling.models import AutoScaling
 from mme_local.autoscaling.responses import AutoScalingApi
 from mme_local.wire import AwsError
@@ -220,11 +221,16 @@ class TestScheduledActions:
 
 def test_answers_have_the_shapes_of_the_service(autoscaling, monkeypatch):
     monkeypatch.setattr("mme_local.autoscaling.responses.authorize", lambda *given: None)
-    api, service = AutoScalingApi(autoscaling), botocore.session.Session().get_service_model("application-autoscaling")
+    activities = Activities(lambda: 1000.0)
+    key = tuple(KEY.values())
+    activities.change(activities.begin(key, "Setting desired instance count to 2.", "minimum capacity was set to 2"), "Successful", "Done.")
+    activities.note(key, "an alarm", {"Code": "AlreadyAtMaxCapacity", "MaxCapacity": 2})
+    api, service = AutoScalingApi(autoscaling, activities), botocore.session.Session().get_service_model("application-autoscaling")
     for operation, parameters in (
         ("RegisterScalableTarget", {**KEY, "MinCapacity": 1, "MaxCapacity": 2}),
         ("PutScalingPolicy", policy()),
         ("DescribeScalableTargets", {"ServiceNamespace": "sagemaker"}),
+        ("DescribeScalingActivities", {"ServiceNamespace": "sagemaker", "IncludeNotScaledActivities": True}),
         ("ListTagsForResource", {"ResourceARN": autoscaling.register({**COPIES, "MinCapacity": 0, "MaxCapacity": 1}).arn}),
         ("DescribeScalingPolicies", {"ServiceNamespace": "sagemaker", "ResourceId": KEY["ResourceId"]}),
         ("PutScheduledAction", action()),
@@ -236,6 +242,52 @@ def test_answers_have_the_shapes_of_the_service(autoscaling, monkeypatch):
         answer = api.serve(None, operation, parameters)
         report = ParamValidator().validate(answer, service.operation_model(operation).output_shape)
         assert not report.has_errors(), report.generate_report()
+
+
+class TestActivities:
+    @pytest.fixture
+    def api(self, autoscaling, monkeypatch):
+        monkeypatch.setattr("mme_local.autoscaling.responses.authorize", lambda *given: None)
+        activities = Activities(lambda: 1000.0)
+        for number in range(60):
+            activities.begin(tuple((KEY if number % 2 else COPIES).values()), f"number {number}", "a test")
+        activities.note(tuple(KEY.values()), "an alarm", {"Code": "AlreadyAtMaxCapacity", "MaxCapacity": 2})
+        return AutoScalingApi(autoscaling, activities)
+
+    def test_they_come_newest_first_in_pages(self, api):
+        first = api.serve(None, "DescribeScalingActivities", {"ServiceNamespace": "sagemaker"})
+        assert [activity["Description"] for activity in first["ScalingActivities"][:2]] == ["number 59", "number 58"]
+        rest = api.serve(None, "DescribeScalingActivities", {"ServiceNamespace": "sagemaker", "NextToken": first["NextToken"]})
+        assert (len(first["ScalingActivities"]), len(rest["ScalingActivities"])) == (50, 10)
+        assert "NextToken" not in rest
+
+    def test_they_are_filtered(self, api):
+        given = {"ServiceNamespace": "sagemaker", "ResourceId": COPIES["ResourceId"], "MaxResults": 40}
+        found = api.serve(None, "DescribeScalingActivities", given)["ScalingActivities"]
+        assert {activity["ResourceId"] for activity in found} == {COPIES["ResourceId"]}
+        assert len(found) == 30
+        with pytest.raises(AwsError, match="must also specify a resource ID"):
+            api.serve(None, "DescribeScalingActivities", {"ServiceNamespace": "sagemaker", "ScalableDimension": KEY["ScalableDimension"]})
+
+    def test_those_that_did_nothing_come_only_if_asked_for(self, api):
+        def newest(**given):
+            return api.serve(None, "DescribeScalingActivities", {"ServiceNamespace": "sagemaker", **given})["ScalingActivities"][0]
+
+        assert "NotScaledReasons" not in newest()
+        told = newest(IncludeNotScaledActivities=True)
+        assert told["NotScaledReasons"] == [{"Code": "AlreadyAtMaxCapacity", "MaxCapacity": 2}]
+        assert (told["Description"], told["StatusCode"]) == ("Attempting to scale due to alarm triggered", "Failed")
+
+
+def test_tags_are_added_and_removed(autoscaling, monkeypatch):
+    monkeypatch.setattr("mme_local.autoscaling.responses.authorize", lambda *given: None)
+    api = AutoScalingApi(autoscaling, Activities(lambda: 0.0))
+    arn = autoscaling.register({**KEY, "MinCapacity": 1, "MaxCapacity": 2, "Tags": {"team": "ml"}}).arn
+    api.serve(None, "TagResource", {"ResourceARN": arn, "Tags": {"stage": "test"}})
+    api.serve(None, "UntagResource", {"ResourceARN": arn, "TagKeys": ["team"]})
+    assert api.serve(None, "ListTagsForResource", {"ResourceARN": arn}) == {"Tags": {"stage": "test"}}
+    with pytest.raises(AwsError, match="at most 50 tags"):
+        api.serve(None, "TagResource", {"ResourceARN": arn, "Tags": {f"key-{number}": "x" for number in range(50)}})
 
 
 class TestOverHttp:

@@ -35,6 +35,7 @@ from mme_fleet import (
     Tick,
     Unload,
     Unloaded,
+    ZoneLost,
 )
 from mme_local.clock import CloudClock
 from mme_local.metrics.facts import ComponentFacts, InstanceUse, VariantFacts
@@ -310,6 +311,30 @@ def test_a_lost_or_draining_instance_counts_no_longer(stage):
     stage.minute()
     assert stage.sink.of("InvocationsPerInstance") == [1.0]
     assert stage.sink.of("LoadedModelCount") == [0.0]
+
+
+def test_a_lost_zone_takes_its_instances_out_of_the_count(stage):
+    for number, zone in enumerate(("a", "a", "b")):
+        stage.fleet.tell(InstanceUp(f"i-{number}", 500, 500, zone=zone))
+    stage.fleet.tell(ZoneLost("a"))
+    stage.fleet.request("m")
+    stage.minute()
+    assert stage.sink.of("InvocationsPerInstance") == [1.0]
+
+
+def test_a_wait_in_the_queue_of_a_loaded_model_is_a_hit_and_part_of_its_latency(stage):
+    stage.fleet.fleet = Fleet(FleetSettings(model_overhead_bytes=0, workers_per_model=1, model_queue_size=5))
+    stage.fleet.up("i-1")
+    stage.fleet.request("m")
+    stage.fleet.run()
+    stage.minute()
+    for _ in range(2):
+        stage.fleet.request("m")
+    stage.fleet.run()
+    stage.minute()
+    assert stage.sink.of("ModelCacheHit") == [0.0, 1.0, 1.0]
+    assert stage.sink.of("ModelLatency") == pytest.approx([0.5e6, 0.5e6, 1.0e6])
+    assert len(stage.sink.of("ModelLoadingWaitTime")) == 1
 
 
 def test_the_last_requests_of_a_replaced_fleet_are_not_lost(stage):
