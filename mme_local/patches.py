@@ -50,7 +50,6 @@ def apply() -> None:
     _check_function_policies()
     _limit_api_calls()
     _retry_events_of_rules()
-    _record_alarms_on_expressions()
     _authorize_described_repositories()
     _miss_images_that_are_not_there()
 
@@ -305,38 +304,6 @@ def _retry_events_of_rules() -> None:
         lambda_svc.invoke_async_with_retry(lambda_svc._execution_record_for_config(function, config), json.loads(payload))
 
     eventbridge._dispatch_to_lambda = dispatch
-
-
-def _record_alarms_on_expressions() -> None:
-    """Alarms on metric math (``Metrics``) are recorded, with the state INSUFFICIENT_DATA.
-
-    Reason: the emulator refuses them, so no stack with one could be deployed. Their requests are checked by CloudWatch's model.
-    """
-    from ministack.services.cloudformation import provisioners
-
-    from mme_local.cloudformation.monitoring import ALARM_OPERATIONS
-    from mme_local.wire import service_model
-
-    record = provisioners._cw_metric_alarm_record
-    of_one_metric = ("MetricName", "Namespace", "Dimensions", "Period", "Statistic", "ExtendedStatistic", "Unit")
-
-    def record_any(name: str, properties: Mapping[str, Any]) -> dict[str, Any]:
-        if not properties.get("Metrics"):
-            alarm: dict[str, Any] = record(name, properties)
-            return alarm
-        model = service_model("cloudwatch", ALARM_OPERATIONS)
-        request = model.validated("PutMetricAlarm", {**properties, "AlarmName": name}, from_template=True)
-        if given := [member for member in of_one_metric if member in request]:
-            raise ValueError(f"Metrics list and {', '.join(given)} cannot be specified together for an alarm.")
-        if sum(query.get("ReturnData", True) for query in request["Metrics"]) != 1:
-            raise ValueError("Exactly one element of the Metrics list of an alarm should return data.")
-        request = {member: value for member, value in request.items() if member not in ("Metrics", "Tags")}
-        alarm = record(name, {**request, "MetricName": "expression", "Namespace": "expression"})
-        metrics = model.validated("PutMetricAlarm", {**properties, "AlarmName": name}, from_template=True)["Metrics"]
-        # Without a name and a namespace the emulator's evaluation leaves it alone.
-        return {**{member: value for member, value in alarm.items() if member not in of_one_metric}, "Metrics": metrics}
-
-    provisioners._cw_metric_alarm_record = record_any
 
 
 def _authorize_described_repositories() -> None:

@@ -1,7 +1,7 @@
 """The gateway's ASGI application: our services and the emulator on one port.
 
-A request goes where the scope of its signature says: ``sagemaker`` and ``application-autoscaling`` to our code, the rest to
-the emulator. Unsigned requests go by target and path, to be refused by the service they mean.
+A request goes where the scope of its signature says: ``sagemaker``, ``application-autoscaling`` and ``monitoring`` to our code, the rest
+to the emulator. Unsigned requests go by target and path, to be refused by the service they mean.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from mme_facts.limits import INVOKE_BODY_BYTES
 from mme_local.administration import Administration, is_loopback, serves
 from mme_local.autoscaling.responses import OPERATIONS as AUTOSCALING_OPERATIONS
 from mme_local.autoscaling.responses import AutoScalingApi
+from mme_local.cloudwatch.protocols import TARGET, protocol_of, refusal
+from mme_local.cloudwatch.responses import MonitoringApi
 from mme_local.emulator import AccessDeniedError, BodyTooLargeError, Request, claimed_access_key_id, is_root_key, read_request
 from mme_local.faults import Faults
 from mme_local.sagemaker.responses import OPERATIONS as SAGEMAKER_OPERATIONS
@@ -39,7 +41,7 @@ _SIGNED_SERVICE = re.compile(r"Credential=[^/,]+/\d{8}/[^/]+/([^/]+)/aws4_reques
 _INVOCATION = re.compile(r"/endpoints/([^/]+)/invocations")
 _PATHS_OF_USERS = ("/_aws/", "/restapis/", "/oauth2/", "/_ministack/")
 _HOSTS_OF_USERS = (".execute-api.", ".lambda-url.")
-_TARGETS = {"SageMaker": "sagemaker", "AnyScaleFrontendService": "application-autoscaling"}
+_TARGETS = {"SageMaker": "sagemaker", "AnyScaleFrontendService": "application-autoscaling", TARGET: "monitoring"}
 
 
 class Gateway:
@@ -50,6 +52,7 @@ class Gateway:
         control_plane: SageMaker's control plane.
         runtime: SageMaker's runtime.
         autoscaling: Application Auto Scaling.
+        monitoring: CloudWatch.
         administration: status, reset and fault control.
         faults: what shall go wrong.
     """
@@ -61,11 +64,13 @@ class Gateway:
         control_plane: ControlPlane,
         runtime: Runtime,
         autoscaling: AutoScalingApi,
+        monitoring: MonitoringApi,
         administration: Administration,
         faults: Faults,
     ) -> None:
         self._emulator, self._control_plane, self._runtime = emulator, control_plane, runtime
-        self._autoscaling, self._administration, self._faults = autoscaling, administration, faults
+        self._autoscaling, self._monitoring = autoscaling, monitoring
+        self._administration, self._faults = administration, faults
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection's request."""
@@ -89,6 +94,8 @@ class Gateway:
             )
         elif service in ("sagemaker", "application-autoscaling"):
             await send_reply(send, await self._serve(service, scope, receive))
+        elif service == "monitoring":
+            await send_reply(send, await self._monitor(scope, receive))
         else:
             await self._emulator(scope, receive, send)
 
@@ -111,6 +118,17 @@ class Gateway:
         except Exception:
             logger.exception("%s %s", scope["method"], scope["path"])
             return error_reply(AwsError("InternalFailure", "The local cloud failed; its log tells why.", 500))
+
+    async def _monitor(self, scope: Scope, receive: Receive) -> Reply:
+        try:
+            request = await read_request(scope, receive, body_limit_bytes=_CONTROL_BODY_BYTES)
+        except BodyTooLargeError:
+            return error_reply(AwsError("RequestEntityTooLarge", f"The body has more than {_CONTROL_BODY_BYTES} bytes.", 413))
+        try:
+            return self._monitoring.reply(request)
+        except Exception:
+            logger.exception("%s %s", scope["method"], scope["path"])
+            return refusal(protocol_of(request), AwsError("InternalServiceFault", "The local cloud failed; its log tells why.", 500))
 
     def _control(self, service: str, request: Request) -> dict[str, Any]:
         prefix, _, operation = request.headers.get("x-amz-target", "").partition(".")
@@ -137,6 +155,8 @@ def _service(scope: Scope, headers: MutableMapping[str, str], query: MutableMapp
         return credential[3]
     if _INVOCATION.fullmatch(scope["path"]):
         return "sagemaker"
+    if scope["path"].startswith(f"/service/{TARGET}/"):
+        return "monitoring"
     return _TARGETS.get(headers.get("x-amz-target", "").partition(".")[0], "")
 
 

@@ -18,7 +18,10 @@ from mme_local.autoscaling.models import AutoScaling
 from mme_local.autoscaling.responses import AutoScalingApi
 from mme_local.clock import CloudClock
 from mme_local.cloudformation.types import register
+from mme_local.cloudwatch.actions import connect
 from mme_local.cloudwatch.alarms import Alarms
+from mme_local.cloudwatch.emulator import EmulatorMessenger, take_over
+from mme_local.cloudwatch.responses import MonitoringApi
 from mme_local.cloudwatch.store import MetricStore
 from mme_local.console.activity import Activity
 from mme_local.console.feed import Feed
@@ -82,6 +85,8 @@ class Services:
         self._activity = Activity(self._feed, self._born, time.time)
         self._metrics = MetricStore(self._clock.time)
         self._alarms = Alarms(self._metrics, self._clock, region=REGION, account=ACCOUNT)
+        connect(self._alarms, EmulatorMessenger(), self._events.publish, region=REGION, account=ACCOUNT)
+        take_over(self._metrics, self._alarms, self._clock.time)
         self._evaluating = loop.create_task(self._alarms.run(), name="alarms")
         self._sagemaker = SageMaker(
             region=REGION,
@@ -127,7 +132,7 @@ class Services:
         )
         self._stream = Stream(self._feed, self._activity)
         follow(self._feed, self._events, self._alarms)
-        register(self._sagemaker, self._autoscaling, self._bridge)
+        register(self._sagemaker, self._autoscaling, self._alarms, self._bridge)
 
     def application(self, emulator: Application) -> Gateway:
         """The ASGI application that serves ours in front of the emulator's."""
@@ -136,6 +141,7 @@ class Services:
             control_plane=ControlPlane(self._sagemaker),
             runtime=Runtime(self._sagemaker, self._faults),
             autoscaling=AutoScalingApi(self._autoscaling, self._scaler.activities),
+            monitoring=MonitoringApi(self._alarms, self._metrics, self._clock.time, region=REGION, account=ACCOUNT),
             administration=Administration(self._status, self._stream, self.reset, self._asked_faults),
             faults=self._faults,
         )

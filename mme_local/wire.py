@@ -104,6 +104,10 @@ class ServiceModel:
         assert isinstance(value, dict)
         return value
 
+    def members(self, operation: str) -> set[str]:
+        """Names of the members of an operation's input."""
+        return set(self._shapes[self._inputs[operation]]["members"])
+
     def _typed(self, shape_name: str, value: object) -> object:
         shape = self._shapes[shape_name]
         if isinstance(value, dict):

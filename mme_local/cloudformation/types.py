@@ -13,7 +13,7 @@ from typing import Any, Protocol, cast
 from mme_local import patches
 from mme_local.autoscaling.models import AutoScaling
 from mme_local.cloudformation.autoscaling import PolicyProvisioner, TargetProvisioner
-from mme_local.cloudformation.monitoring import CompositeAlarmProvisioner
+from mme_local.cloudformation.monitoring import CompositeAlarmProvisioner, MetricAlarmProvisioner
 from mme_local.cloudformation.network import (
     AddressProvisioner,
     FlowLogProvisioner,
@@ -28,6 +28,7 @@ from mme_local.cloudformation.sagemaker import (
     InferenceComponentProvisioner,
     ModelProvisioner,
 )
+from mme_local.cloudwatch.alarms import Alarms
 from mme_local.loop import LoopBridge
 from mme_local.sagemaker.models import SageMaker
 
@@ -66,6 +67,7 @@ REPLACING: Mapping[str, Sequence[str]] = {
         "ScalingTargetId",
         "ServiceNamespace",
     ),
+    "AWS::CloudWatch::Alarm": ("AlarmName",),
     "AWS::CloudWatch::CompositeAlarm": ("AlarmName",),
     "AWS::EC2::EIP": ("Address", "Domain", "NetworkBorderGroup", "PublicIpv4Pool", "TransferAddress"),
     "AWS::EC2::FlowLog": (
@@ -125,6 +127,7 @@ class Provisioner(Protocol):
 
 
 _TAGGED = (
+    "AWS::CloudWatch::Alarm",
     "AWS::CloudWatch::CompositeAlarm",
     "AWS::EC2::EIP",
     "AWS::EC2::FlowLog",
@@ -136,7 +139,7 @@ _TAGGED = (
 )
 
 
-def register(sagemaker: SageMaker, autoscaling: AutoScaling, bridge: LoopBridge) -> None:
+def register(sagemaker: SageMaker, autoscaling: AutoScaling, alarms: Alarms, bridge: LoopBridge) -> None:
     """Add the types to the emulator's CloudFormation engine."""
     ours: dict[str, Provisioner] = {
         "AWS::SageMaker::Model": ModelProvisioner(sagemaker, bridge),
@@ -147,7 +150,8 @@ def register(sagemaker: SageMaker, autoscaling: AutoScaling, bridge: LoopBridge)
         "AWS::ApplicationAutoScaling::ScalingPolicy": PolicyProvisioner(autoscaling, bridge),
     }
     emulated: dict[str, Provisioner] = {
-        "AWS::CloudWatch::CompositeAlarm": CompositeAlarmProvisioner(),
+        "AWS::CloudWatch::Alarm": MetricAlarmProvisioner(alarms),
+        "AWS::CloudWatch::CompositeAlarm": CompositeAlarmProvisioner(alarms),
         "AWS::EC2::EIP": AddressProvisioner(),
         "AWS::EC2::FlowLog": FlowLogProvisioner(),
         "AWS::EC2::NatGateway": NatGatewayProvisioner(),
@@ -169,7 +173,7 @@ def main() -> None:
     """Print the types, the emulator's and ours."""
     patches.apply()
     # Only the names matter here: nothing is created.
-    register(cast(SageMaker, None), cast(AutoScaling, None), cast(LoopBridge, None))
+    register(cast(SageMaker, None), cast(AutoScaling, None), cast(Alarms, None), cast(LoopBridge, None))
     print("\n".join(patches.resource_types()))  # noqa: T201 - its output
 
 

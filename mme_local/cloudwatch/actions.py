@@ -6,7 +6,7 @@ The documents are CloudWatch's (user guide: Notify users on alarm changes; Alarm
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from mme_local.cloudwatch.alarms import Alarm, Alarms, Transition
@@ -92,7 +92,9 @@ def _notification(alarm: Alarm, transition: Transition, region_name: str, accoun
 
 def _children(transition: Transition) -> list[Document]:
     children: list[Document] = list(transition.data.get("triggeringAlarms", []))
-    return [{"Arn": child["arn"], "State": {"Value": child["state"]["value"], "Timestamp": child["state"]["timestamp"]}} for child in children]
+    return [
+        {"Arn": child["arn"], "State": {"Value": child["state"]["value"], "Timestamp": child["state"]["timestamp"]}} for child in children
+    ]
 
 
 def _trigger(definition: MetricDefinition) -> Document:
@@ -181,5 +183,3 @@ def _query(query: Mapping[str, Any]) -> Document:
             **({"unit": stat["Unit"]} if "Unit" in stat else {}),
         }
     return document
-
-

@@ -178,7 +178,7 @@ class Alarms:
         return f"arn:aws:cloudwatch:{self._region}:{self._account}:alarm:{name}"
 
     def put(self, request: object, *, from_template: bool = False) -> Alarm:
-        """Create or replace a metric alarm and evaluate it; a new one begins in INSUFFICIENT_DATA, another one keeps its state.
+        """Create or replace a metric alarm. A new one is evaluated at once; another one keeps its state until the next look.
 
         Args:
             request: the document of PutMetricAlarm; tags count for a new alarm only.
@@ -187,8 +187,11 @@ class Alarms:
         Raises:
             AwsError: the document is invalid, or a composite alarm has the name.
         """
-        alarm = self._put(metric_definition(request, from_template=from_template), request)
-        self._evaluate(alarm)
+        definition = metric_definition(request, from_template=from_template)
+        known = definition.name in self.by_name
+        alarm = self._put(definition, request)
+        if not known:
+            self._evaluate(alarm)
         return alarm
 
     def put_composite(self, request: object, *, from_template: bool = False) -> Alarm:

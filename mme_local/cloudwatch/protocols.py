@@ -75,7 +75,7 @@ def read_call(request: Request) -> Call:
                 document = json.loads(body or b"{}")
             except ValueError as error:
                 raise AwsError("SerializationException", f"The body is not JSON: {error}") from None
-            return Call(operation, _document(document))
+            return Call(operation, _document(_with_special_numbers(document, _model().operation_model(operation).input_shape)))
     pairs = [(name, values[0]) for name, values in request.query.items()]
     pairs += parse_qsl(body.decode("utf-8", "replace"), keep_blank_values=True)
     given = dict(pairs)
@@ -165,6 +165,17 @@ def _unpacked(request: Request) -> bytes:
 def _document(value: object) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise AwsError("SerializationException", "The body is not a structure.")
+    return value
+
+
+def _with_special_numbers(value: Any, shape: Any) -> Any:
+    """JSON has no numbers for NaN and the infinities: they come as texts."""
+    if isinstance(value, dict) and shape is not None and shape.type_name == "structure":
+        return {name: _with_special_numbers(item, shape.members.get(name)) for name, item in value.items()}
+    if isinstance(value, list) and shape is not None and shape.type_name == "list":
+        return [_with_special_numbers(item, shape.member) for item in value]
+    if value in ("NaN", "Infinity", "-Infinity") and shape is not None and shape.type_name in ("double", "float"):
+        return float(value)
     return value
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from botocore.exceptions import WaiterError
@@ -55,6 +56,7 @@ def alarm(name=None, **properties):
         ComparisonOperator="GreaterThanThreshold",
         Threshold=1,
         EvaluationPeriods=1,
+        TreatMissingData=properties.pop("TreatMissingData", "ignore"),
         **properties,
     )
 
@@ -206,15 +208,31 @@ class TestAlarms:
         stack({}, delete=True)
         assert cloudwatch.describe_alarms(AlarmTypes=["CompositeAlarm", "MetricAlarm"])["CompositeAlarms"] == []
 
-    def test_an_alarm_on_an_expression_is_recorded_and_never_evaluated(self, bench, stack):
+    def test_an_alarm_on_an_expression_is_evaluated(self, bench, stack):
         cloudwatch = bench.client("cloudwatch")
+        moment = datetime.now(UTC) - timedelta(minutes=1)
+        hits = [{"MetricName": "hits", "Value": 100.0, "Timestamp": moment}, {"MetricName": "all", "Value": 1.0, "Timestamp": moment}]
+        cloudwatch.put_metric_data(Namespace="n", MetricData=hits)
         outputs = stack({"Rate": alarm(Metrics=EXPRESSION)}, {"Name": ref("Rate")})
-        cloudwatch.put_metric_data(Namespace="n", MetricData=[{"MetricName": "hits", "Value": 100.0}, {"MetricName": "all", "Value": 1.0}])
         (described,) = cloudwatch.describe_alarms(AlarmNames=[outputs["Name"]])["MetricAlarms"]
-        assert described["StateValue"] == "INSUFFICIENT_DATA"
+        assert described["StateValue"] == "ALARM"
         assert [query["Id"] for query in described["Metrics"]] == ["rate", "hits", "all"]
         stack({}, delete=True)
         assert cloudwatch.describe_alarms()["MetricAlarms"] == []
+
+    def test_an_alarm_with_a_new_name_is_another_one_and_keeps_its_state_otherwise(self, bench, stack):
+        cloudwatch = bench.client("cloudwatch")
+        stack({"A": alarm("first", Tags=[{"Key": "team", "Value": "a"}])})
+        cloudwatch.set_alarm_state(AlarmName="first", StateValue="ALARM", StateReason="test")
+        outputs = stack(
+            {"A": alarm("first", AlarmDescription="more", Tags=[{"Key": "team", "Value": "b"}])}, {"Arn": get("A", "Arn")}, update=True
+        )
+        (described,) = cloudwatch.describe_alarms()["MetricAlarms"]
+        assert (described["StateValue"], described["AlarmDescription"]) == ("ALARM", "more")
+        assert {"Key": "team", "Value": "b"} in cloudwatch.list_tags_for_resource(ResourceARN=outputs["Arn"])["Tags"]
+        stack({"A": alarm("second")}, update=True)
+        (described,) = cloudwatch.describe_alarms()["MetricAlarms"]
+        assert (described["AlarmName"], described["StateValue"]) == ("second", "INSUFFICIENT_DATA")
 
     @pytest.mark.parametrize(
         ("given", "text"),
@@ -225,6 +243,9 @@ class TestAlarms:
             ({"A": alarm(Metrics=EXPRESSION, Namespace="n")}, "cannot be specified together"),
             ({"A": alarm(Metrics=EXPRESSION[1:])}, "should return data"),
             ({"A": alarm(Metrics=[{"Expression": "1"}])}, "'metrics.1.member.id' failed to satisfy constraint"),
+            ({"A": alarm(Nonsense=1)}, "unsupported property Nonsense"),
+            ({"A": alarm(Dimension=[])}, "unsupported property Dimension"),
+            ({"A": alarm(TreatMissingData="sometimes")}, "TreatMissingData sometimes"),
         ],
     )
     def test_what_cloudwatch_refuses_fails_the_stack(self, stack, given, text):
