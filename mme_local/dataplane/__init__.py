@@ -1,4 +1,4 @@
-"""The data plane of the local cloud: one `mme_fleet.Fleet` an endpoint, with a real model server for every instance.
+"""The data plane of the local cloud: one `mme_fleet.Fleet` a variant or component, with a real model server for every instance.
 
 What is not modelled:
 
@@ -7,7 +7,7 @@ What is not modelled:
 - Images are not run: a handler that behaves like the image's stands in, with the packages of this environment; where there is
   none, a server that refuses every load.
 - Downloads take the time of the emulator's S3 on this machine, not of a region.
-- ``ModelCacheSetting: Disabled``, inference components and response streaming; a fleet is one production variant.
+- Components do not share an instance's processors, and do not fight for its memory: each copy has the memory it reserves.
 - Instances do not differ by type or availability zone, and AWS's router is known only as far as it is documented.
 """
 
@@ -27,8 +27,10 @@ if TYPE_CHECKING:
         FleetSpec,
         InvokeReply,
         InvokeRequest,
+        InvokeStream,
         StartFailed,
         StepObserver,
+        StreamFailed,
         UnknownFleet,
     )
     from mme_local.dataplane.plane import DataPlane
@@ -43,8 +45,10 @@ __all__ = [
     "FleetSpec",
     "InvokeReply",
     "InvokeRequest",
+    "InvokeStream",
     "StartFailed",
     "StepObserver",
+    "StreamFailed",
     "UnknownFleet",
 ]
 

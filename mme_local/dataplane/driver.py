@@ -7,6 +7,7 @@ import itertools
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Executor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +33,17 @@ from mme_fleet import (
     Unload,
 )
 from mme_local.dataplane.instance import Answer, ServerInstance
-from mme_local.dataplane.interface import ArtifactSource, DataPlaneSettings, FleetSpec, InvokeReply, InvokeRequest, StepObserver
+from mme_local.dataplane.interface import (
+    ArtifactSource,
+    DataPlaneSettings,
+    FleetSpec,
+    InvokeReply,
+    InvokeRequest,
+    InvokeStream,
+    StepObserver,
+)
 from mme_local.dataplane.servers import server_for
+from mme_local.dataplane.streaming import AnswerStream, Chunks, no_chunks
 from mme_local.faults import Faults
 
 __all__ = ["FleetDriver"]
@@ -81,8 +91,8 @@ class FleetDriver:
     ) -> None:
         self._observers, self._faults = observers, faults or Faults()
         self._spec, self._artifacts, self._settings, self._threads, self._folder = spec, artifacts, settings, threads, folder
-        self._kind = server_for(spec, settings.handlers)
-        self._fleet = Fleet(settings.fleet_settings())
+        self._kind = server_for(spec, settings)
+        self._fleet = Fleet(settings.fleet_settings(cache_enabled=spec.cache_enabled))
         self._recorder = Recorder(self._fleet) if settings.record_events else None
         self._on = self._recorder.on if self._recorder else self._fleet.on
         self._instances: dict[str, ServerInstance] = {}
@@ -118,26 +128,77 @@ class FleetDriver:
 
     async def invoke(self, request: InvokeRequest) -> InvokeReply:
         """Answer one invocation; failures are answers too."""
-        if not request.target_model:
-            return _refusal(runtime_errors.VALIDATION_ERROR, "TargetModel is required: this is a multi-model endpoint.")
+        model = self._model(request)
+        if model is None:
+            return self._refusal(request)
         request_id = next(self._request_ids)
         ticket = self._tickets[request_id] = _Ticket()
         answer: Answer | None = None
         try:
-            self._tell(Request(request_id, request.target_model))
-            if ticket.forward is None and ticket.reply is None:
-                ticket.decided = asyncio.get_running_loop().create_future()
-                await ticket.decided
+            await self._decide(request_id, model, ticket)
             if ticket.forward is not None and ticket.reply is None:
                 instance = self._instances.get(ticket.forward.instance)
                 answer = await instance.forward(request) if instance else Answer(None)
                 self._tell(Replied(request_id, answer.status))
         finally:
-            del self._tickets[request_id]
-            if ticket.forward is not None and ticket.reply is None:  # the caller went away while the server worked
-                self._tell(Replied(request_id, None))
+            self._leave(request_id, ticket)
         assert ticket.reply is not None
         return _invoke_reply(ticket.reply.error, ticket.forward, answer)
+
+    async def stream(self, request: InvokeRequest) -> InvokeStream:
+        """As `invoke`, but a successful answer is read as it comes; for the fleet the request lasts until it ends."""
+        model = self._model(request)
+        if model is None:
+            return _refused_stream(self._refusal(request))
+        request_id = next(self._request_ids)
+        ticket = self._tickets[request_id] = _Ticket()
+        answer: Answer | None = None
+        streaming = False
+        try:
+            await self._decide(request_id, model, ticket)
+            if ticket.forward is not None and ticket.reply is None:
+                instance = self._instances.get(ticket.forward.instance)
+                opened = await instance.stream(request) if instance else Answer(None)
+                if isinstance(opened, AnswerStream):
+                    streaming = True  # its end is the request's end
+                    chunks = Chunks(opened, partial(self._streamed, request_id, ticket, opened.status))
+                    return InvokeStream(opened.status, opened.content_type, chunks, ticket.forward.instance, ticket.forward.cold)
+                answer = opened
+                self._tell(Replied(request_id, answer.status))
+        finally:
+            if not streaming:
+                self._leave(request_id, ticket)
+        assert ticket.reply is not None
+        return _refused_stream(_invoke_reply(ticket.reply.error, ticket.forward, answer))
+
+    def _model(self, request: InvokeRequest) -> str | None:
+        """What the fleet knows the wanted model by; ``None`` if the request is refused."""
+        if self._spec.model_key is None:
+            return request.target_model or None
+        return self._spec.model_key if request.target_model is None else None
+
+    def _refusal(self, request: InvokeRequest) -> InvokeReply:
+        if self._spec.model_key is None:
+            return _refusal(runtime_errors.VALIDATION_ERROR, "TargetModel is required: this is a multi-model endpoint.")
+        message = f"TargetModel {request.target_model} is not allowed: the container serves a single model."
+        return _refusal(runtime_errors.VALIDATION_ERROR, message)
+
+    async def _decide(self, request_id: int, model: str, ticket: _Ticket) -> None:
+        """Return when the fleet has forwarded the request or answered it."""
+        self._tell(Request(request_id, model))
+        if ticket.forward is None and ticket.reply is None:
+            ticket.decided = asyncio.get_running_loop().create_future()
+            await ticket.decided
+
+    def _leave(self, request_id: int, ticket: _Ticket) -> None:
+        del self._tickets[request_id]
+        if ticket.forward is not None and ticket.reply is None:  # the caller went away while the server worked
+            self._tell(Replied(request_id, None))
+
+    def _streamed(self, request_id: int, ticket: _Ticket, status: int, complete: bool) -> None:
+        if complete:
+            self._tell(Replied(request_id, status))
+        self._leave(request_id, ticket)
 
     def status(self) -> dict[str, Any]:
         """See `mme_local.dataplane.DataPlane.status`."""
@@ -153,7 +214,7 @@ class FleetDriver:
                     "pid": instance.pid,
                     "state": state.state if state else "starting",
                     "memory_bytes": state.memory_bytes if state else 0,
-                    "memory_budget_bytes": self._settings.instance_memory_bytes,
+                    "memory_budget_bytes": instance.memory_bytes,
                     "models": [
                         {
                             "target_model": model.model,
@@ -289,6 +350,20 @@ class FleetDriver:
 
 def _refusal(code: str, message: str) -> InvokeReply:
     return InvokeReply(runtime_errors.STATUS[code], b"", None, None, cold=False, error=code, message=message)
+
+
+def _refused_stream(reply: InvokeReply) -> InvokeStream:
+    return InvokeStream(
+        reply.status,
+        reply.content_type,
+        no_chunks(),
+        reply.instance,
+        reply.cold,
+        reply.error,
+        reply.original_status,
+        reply.message,
+        reply.body,
+    )
 
 
 def _invoke_reply(error: ReplyError | None, forward: Forward | None, answer: Answer | None) -> InvokeReply:

@@ -27,8 +27,9 @@ from mme_local.dataplane.interface import (
     InvokeRequest,
     StartFailed,
 )
+from mme_local.dataplane.kinds import SINGLE_MODEL, ServerKind
 from mme_local.dataplane.server import ModelServer
-from mme_local.dataplane.servers import ServerKind
+from mme_local.dataplane.streaming import AnswerStream, open_stream
 from mme_local.dataplane.unpack import BrokenArtifactError, unpack
 from mme_local.faults import BrokenDownloadError, Faults
 
@@ -38,7 +39,7 @@ _log = logging.getLogger(__name__)
 
 _DEATH_NOTICE_SECONDS = 1.0
 """How long after a broken connection the end of the process may become known."""
-_OK, _NOT_FOUND, _CONFLICT, _INSUFFICIENT_STORAGE = 200, 404, 409, 507
+_OK, _REDIRECTION, _NOT_FOUND, _CONFLICT, _INSUFFICIENT_STORAGE = 200, 300, 404, 409, 507
 _FAILURE_FILE = "load-failure.txt"
 """Where a handler says why a load failed, beside the model's folder (`handlers.xgboost_handler.FAILURE_FILE`)."""
 
@@ -52,8 +53,22 @@ class Answer:
     content_type: str | None = None
 
 
+class _UnobtainableError(Exception):
+    """An artifact cannot be brought to the instance's disk."""
+
+    def __init__(self, kind: LoadFailure, message: str) -> None:
+        super().__init__(message)
+        self.kind = kind
+
+
+class _UnfitError(StartFailed):
+    """The model of a single-model container cannot be served: another attempt would end the same."""
+
+
 class ServerInstance:
     """An instance: one server process at a time, started again when it dies.
+
+    That of a single-model container fetches its artifact before its first server starts, and answers once the server has loaded it.
 
     Args:
         instance_id: its name in the fleet.
@@ -90,6 +105,12 @@ class ServerInstance:
         self._scratch = itertools.count()
         self._supervisor: asyncio.Task[None] | None = None
         self._started: asyncio.Future[None] | None = None
+        self._single_bytes = 0
+
+    @property
+    def memory_bytes(self) -> int:
+        """Its budget for models."""
+        return self._spec.memory_bytes or self._settings.instance_memory_bytes
 
     @property
     def pid(self) -> int | None:
@@ -153,28 +174,62 @@ class ServerInstance:
         loop = asyncio.get_running_loop()
         failures = 0
         while True:
-            self._server = ModelServer(self._folder, self._kind, settings, self._spec.environment)
+            self._server = ModelServer(self._folder, self._kind, settings, self._spec.environment, multi_model=self._spec.model_key is None)
             began = loop.time()
             try:
-                await self._server.start()
+                client = await self._come_up(self._server)
             except (StartFailed, OSError) as error:
                 _log.warning("instance %s of %s did not start: %s", self.id, self._spec.endpoint_name, error)
                 failures += 1
-                if not started.done() and failures >= settings.start_attempts:
+                if not started.done() and (failures >= settings.start_attempts or isinstance(error, _UnfitError)):
                     started.set_exception(error if isinstance(error, StartFailed) else StartFailed(str(error)))
                     return
             else:
-                self._client = HttpClient(int(self._server.address.rpartition(":")[2]))
-                self._report(InstanceUp(self.id, settings.instance_memory_bytes, settings.instance_disk_bytes, disk_kept=True))
+                resident = () if self._spec.model_key is None else ((self._spec.model_key, self._single_bytes),)
+                self._report(InstanceUp(self.id, self.memory_bytes, settings.instance_disk_bytes, disk_kept=True, resident=resident))
                 if not started.done():
                     started.set_result(None)
-                await self._until_lost(self._server, self._client)
+                await self._until_lost(self._server, client)
                 _log.warning("the server of instance %s of %s ended", self.id, self._spec.endpoint_name)
                 self._report(InstanceLost(self.id))
                 self.restarts += 1
                 failures = failures + 1 if loop.time() - began < settings.restart_backoff_max_seconds else 1
             await self._clear()
             await asyncio.sleep(min(settings.restart_backoff_seconds * 2 ** (failures - 1), settings.restart_backoff_max_seconds))
+
+    async def _come_up(self, server: ModelServer) -> HttpClient:
+        """Start the server; a single-model one has loaded its model when this returns."""
+        model = self._spec.model_key
+        if model is not None and not self._place(model).exists():
+            await self._obtain_single(model)
+        await server.start()
+        client = self._client = HttpClient(int(server.address.rpartition(":")[2]))
+        if model is not None:
+            try:
+                failure = await self._register(client, model)
+            except HttpError as error:
+                raise StartFailed(f"the model server broke off while it loaded {model}: {error}") from None
+            if failure is not None:
+                raise _UnfitError(failure.message or f"Model {model} does not fit: the container answered {failure.status}.")
+        return client
+
+    async def _obtain_single(self, model: str) -> None:
+        if model:
+            try:
+                unpacked_bytes = await self._obtain(model)
+            except _UnobtainableError as error:
+                if error.kind is LoadFailure.UNAVAILABLE:
+                    raise StartFailed(str(error)) from None
+                raise _UnfitError(str(error)) from None
+        else:
+            (self._place(model) / "model").mkdir(parents=True)
+            unpacked_bytes = 0
+        self._single_bytes = self._settings.fleet_settings().memory_bytes(unpacked_bytes)
+        if self._single_bytes > self.memory_bytes:
+            raise _UnfitError(
+                f"Model {model} takes {self._single_bytes} bytes of memory with its overhead, {self.memory_bytes} are reserved for it: "
+                "reserve more, or lower DataPlaneSettings.model_overhead_bytes"
+            )
 
     async def _until_lost(self, server: ModelServer, client: HttpClient) -> None:
         """Return when the server has ended: by itself, or killed here because it answers no ping."""
@@ -229,31 +284,40 @@ class ServerInstance:
 
     async def forward(self, request: InvokeRequest) -> Answer:
         """Send a request for a loaded model to the server; never raises for what the server does."""
-        assert request.target_model is not None
-        if self._client is None:
+        client, server = self._client, self._server
+        if client is None or server is None:
             return Answer(None)
-        headers = [
-            (name, value.encode())
-            for name, value in (
-                (b"X-Amzn-SageMaker-Target-Model", request.target_model),
-                (b"Content-Type", request.content_type),
-                (b"Accept", request.accept),
-                (b"X-Amzn-SageMaker-Custom-Attributes", request.custom_attributes),
-            )
-            if value is not None
-        ]
-        server = self._server
         try:
             async with asyncio.timeout(self._settings.invoke_timeout_seconds):
-                path = f"/models/{_opaque(request.target_model)}/invoke"
-                response = await self._client.request("POST", path, headers=headers, body=request.body)
+                response = await client.request("POST", self._invocations(request), headers=_headers(request), body=request.body)
         except TimeoutError:
             return Answer(0)
         except HttpError as error:
-            assert server is not None
             await self._look_after(server, error)
             return Answer(None)
         return Answer(response.status, response.body, response.content_type)
+
+    async def stream(self, request: InvokeRequest) -> Answer | AnswerStream:
+        """As `forward`, but a successful answer is read as it comes."""
+        client, server = self._client, self._server
+        if client is None or server is None:
+            return Answer(None)
+        try:
+            async with asyncio.timeout(self._settings.invoke_timeout_seconds):
+                stream = await open_stream(
+                    client, self._invocations(request), _headers(request), request.body, self._settings.stream_timeout_seconds
+                )
+                if _OK <= stream.status < _REDIRECTION:
+                    return stream
+                return Answer(stream.status, await stream.read(), stream.content_type)
+        except TimeoutError:
+            return Answer(0)
+        except HttpError as error:
+            await self._look_after(server, error)
+            return Answer(None)
+
+    def _invocations(self, request: InvokeRequest) -> str:
+        return self._kind.invocations if request.target_model is None else f"/models/{_opaque(request.target_model)}/invoke"
 
     async def _look_after(self, server: ModelServer, error: HttpError) -> None:
         """After a broken connection: if the server does not take new ones, it is lost; if it is dying, see it die."""
@@ -270,6 +334,15 @@ class ServerInstance:
         task.add_done_callback(self._tasks.discard)
 
     async def _download(self, model: str) -> None:
+        try:
+            size = await self._obtain(model)
+        except _UnobtainableError as error:
+            self._report(LoadFailed(self.id, model, error.kind, message=str(error)))
+        else:
+            self._report(Downloaded(self.id, model, size))
+
+    async def _obtain(self, model: str) -> int:
+        """Bring an artifact to its place on the disk; returns its unpacked bytes."""
         scratch = self._folder / "scratch" / str(next(self._scratch))
         abandoned = threading.Event()
         try:
@@ -282,17 +355,16 @@ class ServerInstance:
             raise
         except (ArtifactMissing, ArtifactDenied) as error:
             kind = LoadFailure.MISSING if isinstance(error, ArtifactMissing) else LoadFailure.DENIED
-            self._report(LoadFailed(self.id, model, kind, message=self._download_failure(model)))
+            raise _UnobtainableError(kind, self._download_failure(model)) from None
         except (BrokenArtifactError, BrokenDownloadError) as error:
-            self._report(LoadFailed(self.id, model, LoadFailure.BROKEN, message=str(error)))
+            raise _UnobtainableError(LoadFailure.BROKEN, str(error)) from None
         except Exception as error:
             _log.warning("download of %s failed", model, exc_info=True)
-            self._report(LoadFailed(self.id, model, LoadFailure.UNAVAILABLE, message=f"the artifact store failed ({error})"))
-        else:
-            place = self._place(model)
-            self._remove(place)
-            scratch.rename(place)
-            self._report(Downloaded(self.id, model, size))
+            raise _UnobtainableError(LoadFailure.UNAVAILABLE, f"the artifact store failed ({error})") from None
+        place = self._place(model)
+        self._remove(place)
+        scratch.rename(place)
+        return size
 
     def _fetch(self, model: str, scratch: Path, abandoned: threading.Event) -> int:
         """Fetch and unpack into ``scratch/model``; runs in a thread and leaves nothing behind when it fails."""
@@ -300,7 +372,7 @@ class ServerInstance:
             scratch.mkdir()
             archive = scratch / "artifact"
             with archive.open("w+b") as file:
-                self._artifacts.fetch(self._spec.models_prefix + model, file)
+                self._artifacts.fetch(self._key(model), file)
                 file.seek(0)
                 size = unpack(file, scratch / "model", self._kind, self._settings.instance_disk_bytes, abandoned.is_set)
             archive.unlink()
@@ -315,28 +387,32 @@ class ServerInstance:
         client, server = self._client, self._server
         assert client is not None
         assert server is not None
-        place = self._place(model)
-        body = {"model_name": _opaque(model), "url": str(place / "model")}
-        path = f"/models/{_opaque(model)}"
-        fault = await self._faults.load(self.endpoint, model)
-        if fault is not None:
-            self._report(self._load_failed(model, fault.status, fault.message))
-            return
         try:
-            response = await client.request_json("POST", "/models", body)
-            if response.status == _CONFLICT:  # a leftover of the server's own making
-                await client.request("DELETE", path)
-                response = await client.request_json("POST", "/models", body)
-            if response.status == _OK:
-                self._report(Loaded(self.id, model))
-                return
-            # After 507 the model stays registered without workers, and would answer the next load with 409.
-            await client.request("DELETE", path)
+            failure = await self._register(client, model)
         except HttpError:
             await server.kill()  # the supervisor reports the loss
-            return
+        else:
+            self._report(Loaded(self.id, model) if failure is None else failure)
+
+    async def _register(self, client: HttpClient, model: str) -> LoadFailed | None:
+        """Load a model that lies on the disk into the server's memory; why it failed, if it did."""
+        place = self._place(model)
+        name = self._name(model)
+        body = {"model_name": name, "url": str(place / "model")}
+        path = f"/models/{name}"
+        fault = await self._faults.load(self.endpoint, model)
+        if fault is not None:
+            return self._load_failed(model, fault.status, fault.message)
+        response = await client.request_json("POST", "/models", body)
+        if response.status == _CONFLICT:  # a leftover of the server's own making
+            await client.request("DELETE", path)
+            response = await client.request_json("POST", "/models", body)
+        if response.status == _OK:
+            return None
+        # After 507 the model stays registered without workers, and would answer the next load with 409.
+        await client.request("DELETE", path)
         reason = await asyncio.get_running_loop().run_in_executor(self._threads, _failure_reason, place, response.text)
-        self._report(self._load_failed(model, response.status, reason))
+        return self._load_failed(model, response.status, reason)
 
     def _load_failed(self, model: str, status: int, reason: str) -> LoadFailed:
         if status == _INSUFFICIENT_STORAGE:
@@ -356,6 +432,13 @@ class ServerInstance:
             _log.warning("unload of %s on %s: the container answered %s", model, self.id, response.status)
         await server.kill()  # nothing else frees the memory; the supervisor reports the loss
 
+    def _name(self, model: str) -> str:
+        return _opaque(model) if self._spec.model_key is None else SINGLE_MODEL
+
+    def _key(self, model: str) -> str:
+        """The artifact's key in the bucket."""
+        return self._spec.models_prefix + model if self._spec.model_key is None else model
+
     def _place(self, model: str) -> Path:
         return self._folder / "models" / _opaque(model)
 
@@ -368,9 +451,22 @@ class ServerInstance:
 
     def _download_failure(self, model: str) -> str:
         return (
-            f"Failed to download model data(bucket: {self._spec.bucket}, key: {self._spec.models_prefix}{model}). Please ensure that "
+            f"Failed to download model data(bucket: {self._spec.bucket}, key: {self._key(model)}). Please ensure that "
             "there is an object located at the URL and that the role passed to CreateModel has permissions to download the model."
         )
+
+
+def _headers(request: InvokeRequest) -> list[tuple[bytes, bytes]]:
+    return [
+        (name, value.encode())
+        for name, value in (
+            (b"X-Amzn-SageMaker-Target-Model", request.target_model),
+            (b"Content-Type", request.content_type),
+            (b"Accept", request.accept),
+            (b"X-Amzn-SageMaker-Custom-Attributes", request.custom_attributes),
+        )
+        if value is not None
+    ]
 
 
 def _thaw(server: ModelServer) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from typing import BinaryIO, Protocol
 
@@ -19,8 +19,10 @@ __all__ = [
     "FleetSpec",
     "InvokeReply",
     "InvokeRequest",
+    "InvokeStream",
     "StartFailed",
     "StepObserver",
+    "StreamFailed",
     "UnknownFleet",
 ]
 
@@ -63,6 +65,19 @@ class ArtifactSource(Protocol):
         """
 
 
+class StreamFailed(DataPlaneError):  # noqa: N818 - the name says what happened
+    """A response stream broke off after its start.
+
+    Args:
+        code: ``ModelInvocationTimeExceeded`` or ``StreamBroken``, the error codes of ModelStreamError.
+        message: what happened.
+    """
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
 class StepObserver(Protocol):
     """Is told every step of every fleet, on the event loop: metrics, the console and recordings are made of them. It must be quick."""
 
@@ -72,16 +87,19 @@ class StepObserver(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class FleetSpec:
-    """The fleet behind one production variant.
+    """The fleet behind one production variant, or behind one inference component.
 
     Attributes:
-        endpoint_name: the endpoint; one fleet an endpoint.
+        endpoint_name: the fleet's name; fleets of the same endpoint differ in what follows the first dot.
         variant_name: the production variant.
-        instance_count: at least 1.
+        instance_count: at least 1; the copies of an inference component.
         image: image URI; its repository chooses the model server.
         bucket: where the artifacts are.
         models_prefix: the MME prefix in the bucket, with its slash; a key is this and TargetModel.
-        cache_enabled: `ModelCacheSetting`. Only ``True`` is served; with ``False`` every load is refused.
+        model_key: for a single-model container: the key of its artifact in the bucket, which every instance fetches and loads before
+            it answers; an empty key stands for a container without an artifact. ``None``: a multi-model container.
+        memory_bytes: memory reserved for each instance; ``None``: `DataPlaneSettings.instance_memory_bytes`.
+        cache_enabled: `ModelCacheSetting` of a multi-model container.
         environment: the container's environment variables.
         handler: absolute ``file.py:function`` of the handler that stands in for this image, whatever its repository.
         refusal: why the servers refuse every load, if they shall; the endpoint then deploys and serves nothing.
@@ -92,11 +110,17 @@ class FleetSpec:
     instance_count: int
     image: str
     bucket: str
-    models_prefix: str
+    models_prefix: str = ""
     cache_enabled: bool = True
     environment: Mapping[str, str] = field(default_factory=dict)
     handler: str | None = None
     refusal: str | None = None
+    model_key: str | None = None
+    memory_bytes: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.memory_bytes is not None and self.memory_bytes < 1:
+            raise ValueError(f"memory_bytes is {self.memory_bytes}: use 1 or more, or None for the settings' memory")
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +160,39 @@ class InvokeReply:
 
 
 @dataclass(frozen=True, slots=True)
+class InvokeStream:
+    """The answer to an invocation whose body is read as it comes.
+
+    Attributes:
+        status: HTTP status of InvokeEndpointWithResponseStream.
+        content_type: the container's Content-Type.
+        chunks: the parts of the body; none with ``error``. Iterating raises `StreamFailed` when the stream breaks off.
+        instance: the instance that answers, ``None`` if none does.
+        cold: whether the request waited for a load.
+        error: name of the modelled error, ``None`` once the container has begun a successful answer.
+        original_status: OriginalStatusCode of a ``ModelError`` (0: the invocation timed out).
+        message: text of the error.
+        body: with ``ModelError`` the container's error body, the OriginalMessage.
+    """
+
+    status: int
+    content_type: str | None
+    chunks: AsyncIterator[bytes]
+    instance: str | None
+    cold: bool
+    error: str | None = None
+    original_status: int | None = None
+    message: str | None = None
+    body: bytes = b""
+
+    async def aclose(self) -> None:
+        """End the stream before its end, if it has not ended: whoever stops reading must call this."""
+        close = getattr(self.chunks, "aclose", None)
+        if close is not None:
+            await close()
+
+
+@dataclass(frozen=True, slots=True)
 class DataPlaneSettings:
     """How the local fleets run. Every value is JSON, so settings cross process borders.
 
@@ -147,6 +204,8 @@ class DataPlaneSettings:
         load_wait_seconds: how long a request waits for a load before it gets ModelNotReadyException.
         load_attempts: how often a load that ends out of memory (507) is tried in all.
         invoke_timeout_seconds: a container must answer within this time (API reference: InvokeEndpoint).
+        stream_timeout_seconds: a response stream must end within this time after its request (API reference:
+            InvokeEndpointWithResponseStream, 8 minutes); its first byte has ``invoke_timeout_seconds``.
         start_timeout_seconds: a server must answer its first ping within this time.
         start_attempts: how often a server that does not come up is started before `StartFailed`.
         restart_backoff_seconds: wait before a lost server is started again; doubles with every failed start.
@@ -167,6 +226,7 @@ class DataPlaneSettings:
     load_wait_seconds: float = 30.0
     load_attempts: int = 3
     invoke_timeout_seconds: float = INVOKE_TIMEOUT_SECONDS
+    stream_timeout_seconds: float = 480.0
     start_timeout_seconds: float = 30.0
     start_attempts: int = 3
     restart_backoff_seconds: float = 0.1
@@ -183,7 +243,13 @@ class DataPlaneSettings:
         for name in ("instance_memory_bytes", "instance_disk_bytes", "job_queue_size", "load_attempts", "start_attempts", "ping_attempts"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}: use 1 or more")
-        for name in ("invoke_timeout_seconds", "start_timeout_seconds", "ping_interval_seconds", "ping_timeout_seconds"):
+        for name in (
+            "invoke_timeout_seconds",
+            "stream_timeout_seconds",
+            "start_timeout_seconds",
+            "ping_interval_seconds",
+            "ping_timeout_seconds",
+        ):
             if getattr(self, name) <= 0:
                 raise ValueError(f"{name} is {getattr(self, name)}: use a positive number of seconds")
         for name in ("model_overhead_bytes", "load_wait_seconds", "restart_backoff_seconds", "restart_backoff_max_seconds"):
@@ -193,6 +259,6 @@ class DataPlaneSettings:
             if not re.fullmatch(r"/.+\.py:\w+", handler):
                 raise ValueError(f"the handler of {repository!r} is {handler!r}: use an absolute path and a function, /path/file.py:handle")
 
-    def fleet_settings(self) -> FleetSettings:
-        """What the residency engine needs of these."""
-        return FleetSettings(self.model_overhead_bytes, self.load_wait_seconds, self.load_attempts)
+    def fleet_settings(self, *, cache_enabled: bool = True) -> FleetSettings:
+        """What the residency engine needs of these and of a fleet's `ModelCacheSetting`."""
+        return FleetSettings(self.model_overhead_bytes, self.load_wait_seconds, self.load_attempts, cache_enabled=cache_enabled)

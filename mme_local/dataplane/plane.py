@@ -20,6 +20,7 @@ from mme_local.dataplane.interface import (
     FleetSpec,
     InvokeReply,
     InvokeRequest,
+    InvokeStream,
     StartFailed,
     StepObserver,
     UnknownFleet,
@@ -101,6 +102,13 @@ class DataPlane:
     async def invoke(self, endpoint_name: str, request: InvokeRequest) -> InvokeReply:
         """Answer one InvokeEndpoint; what fails is an answer with a modelled error. Raises `UnknownFleet`."""
         return await self._fleet(endpoint_name).invoke(request)
+
+    async def stream(self, endpoint_name: str, request: InvokeRequest) -> InvokeStream:
+        """Answer one InvokeEndpointWithResponseStream: as `invoke`, with the body as it comes. Raises `UnknownFleet`.
+
+        Read the answer's chunks to their end, or call its `InvokeStream.aclose`.
+        """
+        return await self._fleet(endpoint_name).stream(request)
 
     def status(self) -> list[dict[str, Any]]:
         """What runs, as JSON: the ``endpoints`` of the gateway's status, without the control plane's part.

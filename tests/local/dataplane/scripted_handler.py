@@ -11,6 +11,8 @@ script = {}
 def handle(data, context):
     if data is None:
         script.update(json.loads((Path(context.system_properties["model_dir"]) / "script.json").read_text()))
+        if script.get("load") == "raise":
+            raise ValueError
         if script.get("load") == "out of memory":
             raise MemoryError
         return None

@@ -207,3 +207,13 @@ def test_a_long_directory_gives_way_to_a_short_private_one(tmp_path, scripted):
     assert len(str(folder)) < SOCKET_PATH_BYTES / 2
     assert not folder.parent.exists()
     assert not directory.exists()
+
+
+def test_without_a_cache_every_burst_of_requests_fetches_and_loads_again(make_cloud, scripted):
+    cloud = make_cloud()
+    cloud.start("uncached", image=SCRIPTED, cache_enabled=False)
+    cloud.source.put("models/m.tar.gz", scripted())
+    for burst in range(1, 3):
+        assert cloud.call("uncached", "m.tar.gz", b"x", "text/plain").cold
+        cloud.until(lambda: cloud.plane.status()[0]["instances"][0]["memory_bytes"] == 0)
+        assert cloud.source.fetched == ["models/m.tar.gz"] * burst

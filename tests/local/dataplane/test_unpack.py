@@ -8,10 +8,11 @@ import tarfile
 import pytest
 
 from mme_local.dataplane import DataPlaneSettings, FleetSpec
-from mme_local.dataplane.servers import ServerKind, image_repository, server_for
+from mme_local.dataplane.mms import MultiModelServer
+from mme_local.dataplane.servers import image_repository, server_for
 from mme_local.dataplane.unpack import BrokenArtifactError, unpack
 
-KIND = ServerKind("/handler.py:handle", refuses_code=True)
+KIND = MultiModelServer("/handler.py:handle", refuses_code=True)
 
 
 def extract(content: bytes, folder, limit: int = 1_000_000, abandoned=lambda: False) -> int:
@@ -117,7 +118,7 @@ def test_abandoned_work_ends(tmp_path, archive):
 )
 def test_an_image_uri_names_its_repository(image, repository):
     assert image_repository(image) == repository
-    assert server_for(spec(image), {}).handler.endswith("xgboost_handler.py:handle")
+    assert server_for(spec(image), DataPlaneSettings()).handler.endswith("xgboost_handler.py:handle")
 
 
 def spec(image, **values):
@@ -125,17 +126,19 @@ def spec(image, **values):
 
 
 def test_own_handlers_serve_their_repositories_and_others_get_a_refusal():
-    assert server_for(spec("x/mine:1"), {"mine": "/h.py:handle"}).handler == "/h.py:handle"
-    refusal = server_for(spec("x/yours:1"), {"mine": "/h.py:handle"}).refusal
+    assert server_for(spec("x/mine:1"), DataPlaneSettings(handlers={"mine": "/h.py:handle"})).handler == "/h.py:handle"
+    refusal = server_for(spec("x/yours:1"), DataPlaneSettings(handlers={"mine": "/h.py:handle"})).refusal
     assert "x/yours:1" in refusal
     assert "mine, sagemaker-xgboost" in refusal
 
 
 def test_the_handler_of_an_image_goes_before_its_repository_and_a_refusal_before_both():
     image = "x/sagemaker-xgboost:1"
-    assert server_for(spec(image, handler="/own.py:handle"), {}).handler == "/own.py:handle"
-    assert server_for(spec(image, handler="/own.py:handle", refusal="no pipelines"), {}).refusal == f"no pipelines (image {image})"
-    assert "ModelCacheSetting Disabled" in server_for(spec(image, cache_enabled=False), {}).refusal
+    assert server_for(spec(image, handler="/own.py:handle"), DataPlaneSettings()).handler == "/own.py:handle"
+    assert (
+        server_for(spec(image, handler="/own.py:handle", refusal="no pipelines"), DataPlaneSettings()).refusal
+        == f"no pipelines (image {image})"
+    )
 
 
 @pytest.mark.parametrize(
