@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 from mme_facts.lazy import attach
 
 if TYPE_CHECKING:
+    from mme_fleet.changes import FleetChange, InstanceSpec, LoseInstance, LoseZone, ScaleIn, ScaleOut, UpdateFleet
+    from mme_fleet.costs import Costs, LoadCosts
     from mme_fleet.events import (
         Action,
         Discard,
@@ -38,17 +40,21 @@ if TYPE_CHECKING:
     from mme_fleet.fleet import Fleet
     from mme_fleet.hashing import HashRing
     from mme_fleet.recording import Recorder, ReplayMismatchError, Step, replay
+    from mme_fleet.results import RequestAnswer, SimulationResults
     from mme_fleet.routing import FleetView, InstanceView, LeastOutstandingRouter, OneHomeRouter, RandomRouter, Router, StickyRouter
     from mme_fleet.settings import FleetSettings
+    from mme_fleet.simulator import SimulationPolicy, Simulator, StepObserver
     from mme_fleet.snapshot import FleetSnapshot, InstanceSnapshot, ModelSnapshot
 
 __all__ = [
     "Action",
+    "Costs",
     "Discard",
     "Download",
     "Downloaded",
     "Event",
     "Fleet",
+    "FleetChange",
     "FleetSettings",
     "FleetSnapshot",
     "FleetView",
@@ -57,29 +63,41 @@ __all__ = [
     "InstanceDraining",
     "InstanceLost",
     "InstanceSnapshot",
+    "InstanceSpec",
     "InstanceUp",
     "InstanceView",
     "LeastOutstandingRouter",
     "Load",
+    "LoadCosts",
     "LoadFailed",
     "LoadFailure",
     "Loaded",
+    "LoseInstance",
+    "LoseZone",
     "ModelSnapshot",
     "OneHomeRouter",
     "RandomRouter",
     "Recorder",
     "Release",
-    "Replied",
     "ReplayMismatchError",
+    "Replied",
     "Reply",
     "ReplyError",
     "Request",
+    "RequestAnswer",
     "Router",
+    "ScaleIn",
+    "ScaleOut",
+    "SimulationPolicy",
+    "SimulationResults",
+    "Simulator",
     "Step",
+    "StepObserver",
     "StickyRouter",
     "Tick",
     "Unload",
     "Unloaded",
+    "UpdateFleet",
     "ZoneLost",
     "replay",
 ]
@@ -89,6 +107,10 @@ _EXPORTS = {
     "FleetSettings": "settings",
     **dict.fromkeys(("Recorder", "ReplayMismatchError", "Step", "replay"), "recording"),
     "HashRing": "hashing",
+    **dict.fromkeys(("FleetChange", "InstanceSpec", "LoseInstance", "LoseZone", "ScaleIn", "ScaleOut", "UpdateFleet"), "changes"),
+    **dict.fromkeys(("Costs", "LoadCosts"), "costs"),
+    **dict.fromkeys(("RequestAnswer", "SimulationResults"), "results"),
+    **dict.fromkeys(("SimulationPolicy", "Simulator", "StepObserver"), "simulator"),
     **dict.fromkeys(
         ("FleetView", "InstanceView", "LeastOutstandingRouter", "OneHomeRouter", "RandomRouter", "Router", "StickyRouter"), "routing"
     ),

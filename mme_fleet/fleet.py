@@ -24,7 +24,6 @@ import sys
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from http import HTTPStatus
 from typing import Any, cast
 
 from mme_fleet import replies
@@ -54,6 +53,8 @@ from mme_fleet.settings import FleetSettings
 from mme_fleet.snapshot import FleetSnapshot
 
 __all__ = ["Fleet"]
+
+_OK = 200
 
 
 @dataclass(slots=True, eq=False)
@@ -91,10 +92,10 @@ class Fleet:
         self._seen = 0
         self._hits = 0
         self._handlers: Mapping[type[Any], Callable[[Any, float, list[Action]], None]] = {
-            Downloaded: lambda event, _now, actions: self._residency.on_downloaded(event, actions),
+            Downloaded: self._residency.on_downloaded,
             Loaded: self._on_loaded,
-            LoadFailed: lambda event, _now, actions: self._residency.on_load_failed(event, actions),
-            Unloaded: lambda event, _now, actions: self._residency.on_unloaded(event, actions),
+            LoadFailed: self._residency.on_load_failed,
+            Unloaded: self._residency.on_unloaded,
             Tick: self._on_tick,
             InstanceUp: self._on_instance_up,
             InstanceDraining: self._on_instance_draining,
@@ -116,8 +117,8 @@ class Fleet:
             answer = self.request(event.request, event.model, now)
             return (Forward(event.request, answer, event.model, cold=False),) if isinstance(answer, str) else answer
         if isinstance(event, Replied):
-            rest = self.replied(event.request, event.status, now)
-            return (Reply(event.request),) if rest is None else rest
+            answers = self.replied(event.request, event.status, now)
+            return (Reply(event.request),) if answers is None else answers
         actions: list[Action] = []
         self._handlers[type(event)](event, now, actions)
         return tuple(actions)
@@ -128,7 +129,8 @@ class Fleet:
         Returns:
             The actions; for a hit, whose only one is to forward the request (``cold`` is false), the name of the instance.
         """
-        if request in self._flying or request in self._waiting:
+        flying = self._flying
+        if request in flying or request in self._waiting:
             raise ValueError(f"request {request} is under way: use every id once")
         self._seen += 1
         if not self._up:
@@ -137,7 +139,12 @@ class Fleet:
         entry = instance.loaded.get(model)
         if entry is not None and entry.in_flight < self._served_at_once:
             self._hits += 1
-            self._serve(request, instance, entry, now)
+            instance.outstanding += 1
+            instance.requests += 1
+            instance.loaded.move_to_end(model)
+            entry.in_flight += 1
+            entry.last_used = now
+            flying[request] = entry
             return instance.id
         actions: list[Action] = []
         waiting = self._waiting[request] = _Waiting(request, model, now + self._settings.load_wait_seconds)
@@ -158,23 +165,17 @@ class Fleet:
         instance = entry.instance
         instance.outstanding -= 1
         entry.in_flight -= 1
-        error = None if status == HTTPStatus.OK else replies.reply_error(status)
-        idle = entry.in_flight == 0
-        if (
-            error is None
-            and not entry.waiting
-            and not (idle and self._residency.awaits_idle(instance))
-            and instance.state is InstanceState.UP
-        ):
+        if status == _OK and not instance.awaits_answers and not entry.waiting:
             return None
+        error = replies.reply_error(status)
         actions: list[Action] = [Reply(request, error)]
         if instance.state is InstanceState.DRAINING:
             self._release_if_idle(instance, actions)
         elif entry.waiting:
             self._serve_waiting(entry, now, actions)
-        elif idle:
+        elif entry.in_flight == 0:
             self._residency.idle(instance, entry, actions)
-        return tuple(actions)
+        return tuple(actions) if error or len(actions) > 1 else None
 
     def next_deadline(self) -> float | None:
         """When the next `Tick` is due, in the seconds of ``now``; ``None`` when no request waits."""
@@ -210,23 +211,19 @@ class Fleet:
 
     # Requests.
 
-    def _serve(self, request: int, instance: Instance, entry: ModelEntry, now: float) -> None:
-        """A request goes to an instance that holds its model."""
-        instance.outstanding += 1
-        instance.requests += 1
-        instance.loaded.move_to_end(entry.model)
-        entry.in_flight += 1
-        entry.last_used = now
-        self._flying[request] = entry
-
     def _serve_waiting(self, entry: ModelEntry, now: float, actions: list[Action]) -> None:
         """Forward those who wait for a model in memory, as many as its workers take."""
+        instance = entry.instance
         while entry.waiting and entry.in_flight < self._served_at_once:
             request_id = next(iter(entry.waiting))
             del entry.waiting[request_id]
             waiting = self._waiting.pop(request_id)
-            self._serve(request_id, entry.instance, entry, now)
-            actions.append(Forward(request_id, entry.instance.id, entry.model, waiting.cold))
+            instance.requests += 1
+            instance.loaded.move_to_end(entry.model)
+            entry.in_flight += 1
+            entry.last_used = now
+            self._flying[request_id] = entry
+            actions.append(Forward(request_id, instance.id, entry.model, waiting.cold))
 
     def _place_again(self, request: _Waiting, now: float, actions: list[Action]) -> None:
         """Send a request elsewhere that waited on an instance which is no longer in service."""
@@ -248,6 +245,7 @@ class Fleet:
             entry = self._residency.expect(instance, request.model)
         request.entry = entry
         entry.waiting[request.id] = None
+        instance.outstanding += 1
         if entry.state is ModelState.LOADED:
             self._serve_waiting(entry, now, actions)
             return
@@ -257,6 +255,7 @@ class Fleet:
 
     def _refuse(self, entry: ModelEntry, error: ReplyError, actions: list[Action]) -> None:
         """Answer everybody whom an entry keeps waiting."""
+        entry.instance.outstanding -= len(entry.waiting)
         for request_id in entry.waiting:
             self._fail(self._waiting[request_id], error, actions)
         entry.waiting.clear()
@@ -271,6 +270,7 @@ class Fleet:
             if request.id in self._waiting:
                 assert request.entry is not None
                 del request.entry.waiting[request.id]
+                request.entry.instance.outstanding -= 1
                 late = request.entry.state is ModelState.LOADED
                 self._fail(request, replies.timed_out() if late else replies.not_ready(request.model), actions)
 
@@ -296,7 +296,7 @@ class Fleet:
         if instance is None or instance.state is InstanceState.DRAINING:
             return
         if instance.state is InstanceState.UP:
-            instance.state = InstanceState.DRAINING
+            instance.drain()
             waiting = self._leave_service([instance])
             self._residency.abandon_loads(instance)
             for request in waiting:
@@ -315,7 +315,7 @@ class Fleet:
         """Instances die together."""
         lost = [instance for instance in instances if instance.state is not InstanceState.DOWN]
         draining = [instance for instance in lost if instance.state is InstanceState.DRAINING]
-        waiting = self._leave_service(lost)
+        waiting = self._leave_service([instance for instance in lost if instance.state is InstanceState.UP])
         for instance in lost:
             instance.lose_memory()
             instance.losses += 1
@@ -337,6 +337,7 @@ class Fleet:
         for request in moving:
             assert request.entry is not None
             del request.entry.waiting[request.id]
+            request.entry.instance.outstanding -= 1
         return moving
 
     def _release_if_idle(self, instance: Instance, actions: list[Action]) -> None:

@@ -66,6 +66,7 @@ class Instance:
 
     __slots__ = (
         "active_loads",
+        "awaits_answers",
         "backlog",
         "disk",
         "disk_bytes",
@@ -83,6 +84,7 @@ class Instance:
         "state",
         "unloading",
         "unloading_bytes",
+        "unneeded",
         "used_bytes",
         "used_disk_bytes",
         "zone",
@@ -94,14 +96,16 @@ class Instance:
         self.state = InstanceState.DOWN
         self.memory_bytes = 0
         self.disk_bytes = 0
-        self.outstanding = 0
+        self.outstanding = 0  # in flight or waiting here
+        self.awaits_answers = False  # an answer may have consequences here
         self.loaded: OrderedDict[str, ModelEntry] = OrderedDict()  # least recently used first
         self.pending: dict[str, ModelEntry] = {}  # everything on its way into memory
         self.backlog: dict[str, ModelEntry] = {}  # those whose turn has not come, next first
         self.active_loads = 0  # the others
         self.queue: OrderedDict[str, ModelEntry] = OrderedDict()  # the queued ones, next first
         self.unloading: dict[str, int] = {}  # model -> bytes that still count
-        self.disk: OrderedDict[str, int] = OrderedDict()  # unpacked artifacts, next to be discarded first
+        self.disk: dict[str, int] = {}  # unpacked artifacts
+        self.unneeded: dict[str, None] = {}  # those of them that memory does not need, next to be discarded first
         self.used_bytes = 0  # loading, loaded and unloading
         self.unloading_bytes = 0
         self.expected_bytes = 0  # waiting, downloading and queued
@@ -134,11 +138,18 @@ class Instance:
     def start(self, memory_bytes: int, disk_bytes: int, zone: str, *, disk_kept: bool) -> None:
         """Come up with these budgets and empty memory; `hold` follows for what it has loaded already."""
         self.state = InstanceState.UP
+        self.awaits_answers = False
         self.zone = zone
         self.memory_bytes, self.disk_bytes = memory_bytes, disk_bytes
         if not disk_kept:
             self.disk.clear()
             self.used_disk_bytes = 0
+        self.unneeded = dict.fromkeys(self.disk)
+
+    def drain(self) -> None:
+        """Take no more requests."""
+        self.state = InstanceState.DRAINING
+        self.awaits_answers = True
 
     def hold(self, model: str, accounted_bytes: int) -> None:
         """It came up with this model in memory."""
@@ -160,6 +171,7 @@ class Instance:
     def begin(self, entry: ModelEntry) -> None:
         """Its turn has come."""
         del self.backlog[entry.model]
+        self.unneeded.pop(entry.model, None)
         self.active_loads += 1
 
     def revise_expectation(self, entry: ModelEntry, accounted_bytes: int) -> None:
@@ -199,13 +211,13 @@ class Instance:
     def drop_pending(self, entry: ModelEntry) -> None:
         """It will not be loaded. A loading one must be undone first."""
         del self.pending[entry.model]
+        self.expected_bytes -= entry.accounted_bytes
         if entry.state is ModelState.WAITING:
             del self.backlog[entry.model]
         else:
             self.active_loads -= 1
-        self.queue.pop(entry.model, None)
-        self.expected_bytes -= entry.accounted_bytes
-        self._leave(entry.model)
+            self.queue.pop(entry.model, None)
+            self._leave(entry.model)
 
     def begin_unload(self, entry: ModelEntry) -> None:
         """It leaves memory; its bytes count until `finish_unload`."""
@@ -221,9 +233,9 @@ class Instance:
         self._leave(model)
 
     def _leave(self, model: str) -> None:
-        """Of the artifacts on disk, the one that left memory last is discarded last."""
-        if model in self.disk:
-            self.disk.move_to_end(model)
+        """Memory needs the artifact no more, unless it is on its way again: of those, the one that left last is discarded last."""
+        if model in self.disk and model not in self.unloading and (model not in self.pending or model in self.backlog):
+            self.unneeded[model] = None
 
     def idle_victims(self, wanted_bytes: int) -> list[ModelEntry] | None:
         """The least recently used models without requests in flight that together free ``wanted_bytes``.
@@ -253,20 +265,22 @@ class Instance:
         size = self.disk.pop(model, None)
         if size is None:
             return False
+        self.unneeded.pop(model, None)
         self.used_disk_bytes -= size
         return True
 
     def disposable(self) -> list[str] | None:
         """The artifacts to discard to get within the disk budget; none that memory needs, ``None`` if it takes those."""
         excess = self.used_disk_bytes - self.disk_bytes
+        if excess <= 0:
+            return []
         models = []
-        for model, size in self.disk.items():
+        for model in self.unneeded:
+            models.append(model)
+            excess -= self.disk[model]
             if excess <= 0:
-                break
-            if model not in self.loaded and model not in self.unloading and (model not in self.pending or model in self.backlog):
-                models.append(model)
-                excess -= size
-        return models if excess <= 0 else None
+                return models
+        return None
 
     def snapshot(self) -> InstanceSnapshot:
         """Its state as a value."""

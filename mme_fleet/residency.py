@@ -5,6 +5,7 @@ Internal to `mme_fleet.Fleet`, whose rules are told there; requests are not know
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 
 from mme_fleet import replies
@@ -31,7 +32,9 @@ class Residency:
         refuse: Callable[[ModelEntry, ReplyError, list[Action]], None],
     ) -> None:
         self._settings, self._instances, self._refuse = settings, instances, refuse
-        self._loads_at_once = settings.loads_at_once
+        self._loads_at_once = sys.maxsize if settings.loads_at_once is None else settings.loads_at_once
+        self._cached = settings.cache_enabled
+        self._memory_bytes = settings.memory_bytes
         self.holders: dict[str, tuple[Instance, ...]] = {}
         self.loaders: dict[str, tuple[Instance, ...]] = {}
         self.loads: dict[str, int] = {}
@@ -44,7 +47,7 @@ class Residency:
 
     def expect(self, instance: Instance, model: str) -> ModelEntry:
         """Put a model on its way into an instance's memory; `proceed` starts it."""
-        entry = ModelEntry(instance, model, self._settings.memory_bytes(instance.disk.get(model, 0)))
+        entry = ModelEntry(instance, model, self._memory_bytes(instance.disk.get(model, 0)))
         instance.expect(entry)
         _add(self.loaders, model, instance)
         return entry
@@ -53,17 +56,16 @@ class Residency:
         """Do what an instance can do now: evict, load, begin the next loads."""
         if instance.state is not InstanceState.UP:
             return
-        self._make_room(instance, actions)
-        if instance.backlog:
+        if instance.queue or instance.overcommitted_bytes > 0:
+            self._make_room(instance, actions)
+        if instance.backlog and instance.active_loads < self._loads_at_once:
             self._begin_loads(instance, actions)
-
-    def awaits_idle(self, instance: Instance) -> bool:
-        """Whether a model that becomes idle there may have to go."""
-        return bool(instance.queue) or instance.overcommitted_bytes > 0 or not self._settings.cache_enabled
+        # A model that becomes idle is then of use, or has to go.
+        instance.awaits_answers = bool(instance.queue) or not self._cached or instance.overcommitted_bytes > 0
 
     def idle(self, instance: Instance, entry: ModelEntry, actions: list[Action]) -> None:
         """The last request of a model was answered."""
-        if not self._settings.cache_enabled:
+        if not self._cached:
             self._unload(instance, entry, actions)
         self.proceed(instance, actions)
 
@@ -83,7 +85,7 @@ class Residency:
 
     # What instances report.
 
-    def on_downloaded(self, event: Downloaded, actions: list[Action]) -> None:
+    def on_downloaded(self, event: Downloaded, _now: float, actions: list[Action]) -> None:
         """See `mme_fleet.Downloaded`."""
         instance, entry = self._find_pending(event.instance, event.model, ModelState.DOWNLOADING)
         if instance is None or entry is None:
@@ -99,7 +101,7 @@ class Residency:
         else:
             for model in disposable:
                 self._discard(instance, model, actions)
-            instance.revise_expectation(entry, self._settings.memory_bytes(event.unpacked_bytes))
+            instance.revise_expectation(entry, self._memory_bytes(event.unpacked_bytes))
             self._enqueue(instance, entry, actions)
         self.proceed(instance, actions)
 
@@ -114,7 +116,7 @@ class Residency:
         self.loads[entry.model] = self.loads.get(entry.model, 0) + 1
         return entry
 
-    def on_load_failed(self, event: LoadFailed, actions: list[Action]) -> None:
+    def on_load_failed(self, event: LoadFailed, _now: float, actions: list[Action]) -> None:
         """See `mme_fleet.LoadFailed`."""
         instance = self._instances.get(event.instance)
         entry = instance.pending.get(event.model) if instance else None
@@ -134,7 +136,7 @@ class Residency:
             self._fail_load(instance, entry, replies.load_error(event), actions, discard=event.kind is LoadFailure.BROKEN)
         self.proceed(instance, actions)
 
-    def on_unloaded(self, event: Unloaded, actions: list[Action]) -> None:
+    def on_unloaded(self, event: Unloaded, _now: float, actions: list[Action]) -> None:
         """See `mme_fleet.Unloaded`."""
         instance = self._instances.get(event.instance)
         if instance is None or event.model not in instance.unloading:
@@ -143,22 +145,15 @@ class Residency:
         for entry in instance.queue.values():
             if entry.after == event.model:
                 entry.after = None
-        if not self._settings.cache_enabled:
+        if not self._cached:
             self._discard(instance, event.model, actions)
         self.proceed(instance, actions)
 
     # The way into memory.
 
     def _begin_loads(self, instance: Instance, actions: list[Action]) -> None:
-        """Begin the loads whose turn has come, in the order in which they were asked for.
-
-        One that nobody waits for any more is dropped. One whose artifact is about to be removed from disk waits for that.
-        """
-        for entry in tuple(instance.backlog.values()):
-            if self._loads_at_once is not None and instance.active_loads >= self._loads_at_once:
-                return
-            if not self._settings.cache_enabled and entry.model in instance.unloading:
-                continue
+        """Begin the loads whose turn has come, in order; one that nobody waits for any more is dropped."""
+        while (entry := self._next_load(instance)) is not None:
             if not entry.waiting:
                 instance.drop_pending(entry)
                 _remove(self.loaders, entry.model, instance)
@@ -169,9 +164,17 @@ class Residency:
                 entry.state = ModelState.DOWNLOADING
                 actions.append(Download(instance.id, entry.model))
             else:
-                instance.revise_expectation(entry, self._settings.memory_bytes(stored))
+                instance.revise_expectation(entry, self._memory_bytes(stored))
                 self._enqueue(instance, entry, actions)
                 self._make_room(instance, actions)
+
+    def _next_load(self, instance: Instance) -> ModelEntry | None:
+        """Whose turn it is. One whose artifact is about to be removed from disk waits for that, and others pass it."""
+        if instance.active_loads >= self._loads_at_once:
+            return None
+        if self._cached:
+            return next(iter(instance.backlog.values()), None)
+        return next((entry for entry in instance.backlog.values() if entry.model not in instance.unloading), None)
 
     def _enqueue(self, instance: Instance, entry: ModelEntry, actions: list[Action]) -> None:
         """A model on disk asks for memory."""
@@ -237,7 +240,7 @@ class Residency:
         """Give a load up: nothing of it stays in memory, and everybody who waited hears why."""
         instance.drop_pending(entry)
         _remove(self.loaders, entry.model, instance)
-        if discard or not self._settings.cache_enabled:
+        if discard or not self._cached:
             self._discard(instance, entry.model, actions)
         self._refuse(entry, error, actions)
 
@@ -256,8 +259,8 @@ def _add(index: dict[str, tuple[Instance, ...]], model: str, instance: Instance)
 
 
 def _remove(index: dict[str, tuple[Instance, ...]], model: str, instance: Instance) -> None:
-    places = tuple(place for place in index.get(model, ()) if place is not instance)
-    if places:
-        index[model] = places
+    places = index[model]
+    if len(places) == 1:
+        del index[model]
     else:
-        index.pop(model, None)
+        index[model] = tuple(place for place in places if place is not instance)

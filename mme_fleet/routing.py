@@ -6,6 +6,7 @@ instance as well, which loads it (Developer Guide: "How multi-model endpoints wo
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Sequence
 from typing import Protocol
@@ -28,7 +29,7 @@ class InstanceView(Protocol):
 
     @property
     def outstanding(self) -> int:
-        """Requests that it is answering now."""
+        """Requests that it is answering now or keeps waiting."""
 
     @property
     def free_bytes(self) -> int:
@@ -84,17 +85,18 @@ class StickyRouter:
     def __init__(self, spill_outstanding: int | None = 10) -> None:
         if spill_outstanding is not None and spill_outstanding < 1:
             raise ValueError(f"spill_outstanding is {spill_outstanding}: use 1 or more, or None")
-        self._spill_outstanding = spill_outstanding
+        self._spill_outstanding: float = math.inf if spill_outstanding is None else spill_outstanding
 
     def route(self, model: str, fleet: FleetView) -> InstanceView:
         """See the class."""
         holders = fleet.holders(model)
         if not holders:
-            return min(fleet.loaders(model) or fleet.instances, key=_occupation)
+            return _emptiest(fleet.loaders(model) or fleet.instances)
         best = holders[0] if len(holders) == 1 else min(holders, key=_outstanding)
-        if self._spill_outstanding is None or best.requests_of(model) < self._spill_outstanding or fleet.loaders(model):
+        if best.outstanding < self._spill_outstanding or best.requests_of(model) < self._spill_outstanding or fleet.loaders(model):
             return best
-        return min((instance for instance in fleet.instances if instance not in holders), key=_occupation, default=best)
+        others = [instance for instance in fleet.instances if instance not in holders]
+        return _emptiest(others) if others else best
 
 
 class LeastOutstandingRouter:
@@ -152,5 +154,12 @@ def _outstanding(instance: InstanceView) -> int:
     return instance.outstanding
 
 
-def _occupation(instance: InstanceView) -> tuple[int, int]:
-    return -instance.free_bytes, instance.loads_in_progress
+def _emptiest(instances: Sequence[InstanceView]) -> InstanceView:
+    """The one with most free memory, among equals with fewest loads in progress, among equals the first."""
+    best = instances[0]
+    most = best.free_bytes
+    for instance in instances:
+        free = instance.free_bytes
+        if free > most or (free == most and instance.loads_in_progress < best.loads_in_progress):
+            best, most = instance, free
+    return best

@@ -1,4 +1,4 @@
-"""Type-checked only: a user drives the residency engine and writes a router."""
+"""Type-checked only: a user drives the residency engine, writes a router, and simulates with a policy and an observer."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ import random
 
 from mme_fleet import (
     Action,
+    Costs,
     Discard,
     Download,
     Downloaded,
     Event,
     Fleet,
+    FleetChange,
     FleetSettings,
     FleetSnapshot,
     FleetView,
@@ -19,13 +21,17 @@ from mme_fleet import (
     InstanceDraining,
     InstanceLost,
     InstanceSnapshot,
+    InstanceSpec,
     InstanceUp,
     InstanceView,
     LeastOutstandingRouter,
     Load,
+    LoadCosts,
     Loaded,
     LoadFailed,
     LoadFailure,
+    LoseInstance,
+    LoseZone,
     ModelSnapshot,
     OneHomeRouter,
     RandomRouter,
@@ -36,12 +42,20 @@ from mme_fleet import (
     Reply,
     ReplyError,
     Request,
+    RequestAnswer,
     Router,
+    ScaleIn,
+    ScaleOut,
+    SimulationPolicy,
+    SimulationResults,
+    Simulator,
     Step,
+    StepObserver,
     StickyRouter,
     Tick,
     Unload,
     Unloaded,
+    UpdateFleet,
     ZoneLost,
     replay,
 )
@@ -107,3 +121,51 @@ ROUTERS: list[Router] = [
 ]
 HOME: str = HashRing(["i-1", "i-2"]).home("acme/iris")
 RESULTS: list[FleetSnapshot] = [drive(router) for router in ROUTERS]
+
+
+class WarmUp:
+    """A user's policy: asks for a model again until it is warm."""
+
+    def begin(self, simulator: Simulator) -> None:
+        self.simulator = simulator
+        simulator.every(60.0, lambda: simulator.ask("acme/iris", self.answered))
+        simulator.at(1.0, lambda: simulator.change(ScaleIn()))
+        simulator.observe(self.observe)
+
+    def answered(self, answer: RequestAnswer) -> None:
+        if answer.error is not None or answer.cold:
+            self.simulator.ask(answer.model)
+
+    def observe(self, fleet: str, step: Step) -> None:
+        assert fleet == self.simulator.fleet_name
+        assert step.now == self.simulator.now
+
+
+def observe(fleet: str, step: Step) -> None:
+    assert fleet
+    assert step.actions is not None
+
+
+def simulate(policy: SimulationPolicy, observer: StepObserver) -> SimulationResults:
+    sizes = {"acme/iris": 10}
+    loads = LoadCosts(unpacked_bytes=sizes.__getitem__, download_bytes_per_second=1e8, load_bytes_per_second=5e8)
+    costs = Costs(
+        unpacked_bytes=sizes.__getitem__,
+        download_seconds=loads.download_seconds,
+        load_seconds=loads.load_seconds,
+        failures={"acme/broken": LoadFailure.BROKEN},
+    )
+    instance = InstanceSpec(100, 1000, "us-east-1a")
+    simulator = Simulator(costs, [instance], router=OneHomeRouter, policies=[policy], observers=[observer])
+    changes: list[tuple[float, FleetChange]] = [
+        (1.0, ScaleOut([instance])),
+        (2.0, LoseInstance("instance-1", 60.0)),
+        (3.0, LoseZone("us-east-1a")),
+        (4.0, UpdateFleet([instance])),
+    ]
+    results = simulator.run([(0.0, "acme/iris")], changes, until=60.0)
+    assert results.latency(0.99) >= results.wait(0.5) * results.hit_ratio
+    return results
+
+
+SIMULATED: SimulationResults = simulate(WarmUp(), observe)

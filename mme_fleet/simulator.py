@@ -1,0 +1,548 @@
+"""Drives a fleet in virtual time: the same `mme_fleet.Fleet` that the local cloud drives with real servers.
+
+Every piece of work takes the time that `Costs` says; requests, the script of fleet changes and policies bring the rest. A run
+is determined by its arguments. Without observers no values of events and actions are made for hits, which is what most requests are.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from heapq import heapify, heappop, heappush, heapreplace
+from typing import Any, Protocol, TypeAlias
+
+from mme_fleet.changes import FleetChange, InstanceSpec, LoseInstance, LoseZone, ScaleIn, ScaleOut, UpdateFleet
+from mme_fleet.costs import Costs
+from mme_fleet.events import (
+    Action,
+    Discard,
+    Download,
+    Downloaded,
+    Event,
+    Forward,
+    InstanceDraining,
+    InstanceLost,
+    InstanceUp,
+    Load,
+    Loaded,
+    LoadFailed,
+    LoadFailure,
+    Release,
+    Replied,
+    Reply,
+    Request,
+    Tick,
+    Unload,
+    Unloaded,
+    ZoneLost,
+)
+from mme_fleet.fleet import Fleet
+from mme_fleet.recording import Step
+from mme_fleet.results import RequestAnswer, SimulationResults
+from mme_fleet.routing import Router, StickyRouter
+from mme_fleet.settings import FleetSettings
+from mme_fleet.snapshot import FleetSnapshot
+
+__all__ = ["SimulationPolicy", "Simulator", "StepObserver"]
+
+_OK, _TIMED_OUT = 200, 0
+_AT_DOWNLOAD = frozenset({LoadFailure.MISSING, LoadFailure.DENIED, LoadFailure.UNAVAILABLE})
+_CONTAINER_STATUS = {LoadFailure.OUT_OF_MEMORY: 507, LoadFailure.BROKEN: 500}
+
+_Report: TypeAlias = Downloaded | Loaded | LoadFailed | Unloaded
+_Item: TypeAlias = tuple[float, int, "float | None", Any, Any]
+"""Of the heap: when, a number that orders what is due at once, and either the answer to a request of that number (when it came, the
+container's status, the generation), or, with ``None`` in the third place, any call (what to call and its arguments)."""
+
+
+class StepObserver(Protocol):
+    """Is told every step of every fleet, as in the local cloud: metrics and recordings work on both."""
+
+    def __call__(self, fleet: str, step: Step) -> None:
+        """Take one step of the fleet of that name: ``fleet-1``, and ``fleet-2`` after an update."""
+
+
+class SimulationPolicy(Protocol):
+    """Reacts to what happens: a warm-up, a placement, a scaling policy."""
+
+    def begin(self, simulator: Simulator) -> None:
+        """Called once, before the first instance comes up: observe, set timers, remember the simulator."""
+
+
+class _Server:
+    """One life of one instance: what its model server is busy with.
+
+    Args:
+        workers: requests of one model that it serves at once; ``None``: the fleet sees to that.
+    """
+
+    __slots__ = ("_free", "_workers", "alive", "draining", "spec")
+
+    def __init__(self, spec: InstanceSpec, workers: int | None) -> None:
+        self.spec = spec
+        self.alive = True
+        self.draining = False
+        self._workers = workers
+        self._free: dict[str, list[float]] = {}
+
+    def finish(self, model: str, now: float, seconds: float) -> float:
+        """When a request that comes now will be done, after those before it."""
+        if self._workers is None:
+            return now + seconds
+        free = self._free.get(model)
+        if free is None:
+            self._free[model] = [now + seconds] + [-math.inf] * (self._workers - 1)
+            heapify(self._free[model])
+            return now + seconds
+        done = (now if free[0] < now else free[0]) + seconds
+        if self._workers == 1:
+            free[0] = done
+        else:
+            heapreplace(free, done)
+        return done
+
+
+class _Generation:
+    """One fleet, its servers by the names of their instances, and whether a tick is due."""
+
+    __slots__ = ("fleet", "name", "replied", "router", "servers", "settings", "ticking")
+
+    def __init__(self, name: str, settings: FleetSettings, router: Callable[[], Router]) -> None:
+        self.name, self.settings, self.router = name, settings, router
+        self.fleet = Fleet(settings, router())
+        self.replied = self.fleet.replied
+        self.servers: dict[str, _Server] = {}
+        self.ticking = False
+
+    def in_service(self) -> dict[str, _Server]:
+        """Those that take requests, oldest first."""
+        return {name: server for name, server in self.servers.items() if server.alive and not server.draining}
+
+
+class _Asked:
+    """A request of a policy that is not answered yet."""
+
+    __slots__ = ("answered", "arrived", "cold", "instance", "model")
+
+    def __init__(self, model: str, arrived: float, answered: Callable[[RequestAnswer], object]) -> None:
+        self.model, self.arrived, self.answered = model, arrived, answered
+        self.cold = False
+        self.instance: str | None = None
+
+
+class Simulator:
+    """A fleet in virtual time. `run` may be called again: the fleet stays as it is, and time goes on.
+
+    Args:
+        costs: of the work.
+        instances: in service from the start, named ``instance-1`` and so on.
+        settings: of the fleet.
+        router: makes the router of the fleet, and of each one that an update puts in its place.
+        policies: begin in this order.
+        observers: are told every step; see `observe`.
+        start: virtual time of the beginning, in seconds.
+    """
+
+    def __init__(
+        self,
+        costs: Costs,
+        instances: Sequence[InstanceSpec],
+        *,
+        settings: FleetSettings | None = None,
+        router: Callable[[], Router] = StickyRouter,
+        policies: Sequence[SimulationPolicy] = (),
+        observers: Sequence[StepObserver] = (),
+        start: float = 0.0,
+    ) -> None:
+        self._costs = costs
+        self._now = float(start)
+        self._heap: list[_Item] = [(math.inf, 0, None, None, None)]  # the last one is never reached, so the heap is never empty
+        self._next_number = itertools.count(1).__next__
+        self._instance_numbers = itertools.count(1)
+        self._fleet_numbers = itertools.count(1)
+        self._observers = list(observers)
+        self._waiting: dict[int, float] = {}  # when callers' requests came that are not forwarded, or are told to observers
+        self._asked: dict[int, _Asked] = {}
+        self._executors: dict[type[Action], Callable[[_Generation, Any], None]] = {
+            Forward: self._forward,
+            Reply: self._reply,
+            Download: self._download,
+            Load: self._load,
+            Unload: self._unload,
+            Discard: self._discard,
+            Release: self._release,
+        }
+        self._results = SimulationResults()
+        self._running = False
+        self._generations: list[_Generation] = []
+        self._generation = self._make_generation(settings or FleetSettings(), router)
+        for policy in policies:
+            policy.begin(self)
+        self._add(instances)
+
+    # What policies and observers use.
+
+    @property
+    def now(self) -> float:
+        """Virtual time, in seconds."""
+        return self._now
+
+    @property
+    def fleet_name(self) -> str:
+        """The fleet that takes requests."""
+        return self._generation.name
+
+    def snapshot(self) -> FleetSnapshot:
+        """The state of the fleet that takes requests."""
+        return self._generation.fleet.snapshot()
+
+    def observe(self, observer: StepObserver) -> None:
+        """Tell an observer every step from now on. That costs the fast path of the hits.
+
+        Raises:
+            RuntimeError: a run is under way, so the observer would miss the beginning of what it sees.
+        """
+        if self._running:
+            raise RuntimeError("a run is under way: observe before it, or when a policy begins")
+        self._observers.append(observer)
+
+    def at(self, when: float, call: Callable[[], object]) -> None:
+        """Call something at a virtual time.
+
+        Raises:
+            ValueError: the time is over.
+        """
+        if when < self._now:
+            raise ValueError(f"{when} is over: it is {self._now}")
+        self._later(when, call)
+
+    def every(self, seconds: float, call: Callable[[], object]) -> None:
+        """Call something again and again, for the first time after ``seconds``."""
+        if seconds <= 0:
+            raise ValueError(f"every {seconds} seconds: use a positive number")
+
+        def again() -> None:
+            self._later(self._now + seconds, again)
+            call()
+
+        self._later(self._now + seconds, again)
+
+    def ask(self, model: str, answered: Callable[[RequestAnswer], object] | None = None) -> None:
+        """Make a request of a policy's own, now; it is not among the callers' requests of the results.
+
+        Args:
+            model: TargetModel.
+            answered: hears of the answer.
+        """
+        self._results.asked += 1
+        number = self._next_number()
+        self._asked[number] = _Asked(model, self._now, answered or _ignore)
+        self._tell(self._generation, Request(number, model))
+
+    def change(self, change: FleetChange) -> None:
+        """Change the fleet now.
+
+        Raises:
+            ValueError: it cannot be done: no such instance in service, too few instances.
+        """
+        if isinstance(change, ScaleOut):
+            self._add(change.instances)
+        elif isinstance(change, ScaleIn):
+            self._scale_in(change.count)
+        elif isinstance(change, LoseInstance):
+            self._lose(change)
+        elif isinstance(change, LoseZone):
+            self._lose_zone(change)
+        else:
+            self._update(change)
+
+    # The run.
+
+    def run(
+        self,
+        requests: Iterable[tuple[float, str]],
+        changes: Iterable[tuple[float, FleetChange]] = (),
+        *,
+        until: float | None = None,
+    ) -> SimulationResults:
+        """Let requests come, and return when all of them are answered.
+
+        Args:
+            requests: virtual time and TargetModel of each, ascending in time.
+            changes: virtual time of each, in any order; one that is later than the end of the run happens in the next one.
+            until: go on until then, if all are answered earlier.
+
+        Raises:
+            ValueError: a time is over.
+        """
+        results = self._results = SimulationResults()
+        for when, change in changes:
+            self.at(when, partial(self.change, change))
+        self._running = True
+        try:
+            self._take(requests)
+            while results.answered < results.requests:
+                self._step()
+            while until is not None and self._heap[0][0] <= until:
+                self._step()
+        finally:
+            self._running = False
+        results.ended_at = self._now = max(self._now, self._now if until is None else until)
+        return results
+
+    def _take(self, requests: Iterable[tuple[float, str]]) -> None:
+        """The requests as they come, and what is due between them: the hot loop."""
+        results, heap, next_number = self._results, self._heap, self._next_number
+        service_seconds, timeout = self._costs.service_seconds, self._costs.invoke_timeout_seconds
+        answered = results.latencies.append
+        generation = self._generation
+        take, servers = generation.fleet.request, generation.servers
+        last = self._now
+        for at, model in requests:
+            while heap[0][0] <= at:
+                when, number, arrived, what, target = heappop(heap)
+                if arrived is not None:
+                    actions = target.replied(number, what, when)
+                    if actions is None:
+                        answered(when - arrived)
+                    elif actions:
+                        self._finish(target, arrived, when, actions)
+                else:
+                    self._now = when
+                    what(*target)
+            if generation is not self._generation:
+                generation = self._generation
+                take, servers = generation.fleet.request, generation.servers
+            if at < last:
+                raise ValueError(f"a request for {model!r} comes at {at}, but it is {last}: requests must ascend in time")
+            last = at
+            results.requests += 1
+            number = next_number()
+            if self._observers:
+                self._now = at
+                self._waiting[number] = at
+                self._tell(generation, Request(number, model))
+                continue
+            taken = take(number, model, at)
+            if isinstance(taken, str):
+                results.hits += 1
+                done = servers[taken].finish(model, at, service_seconds(model))
+                if done - at <= timeout:
+                    heappush(heap, (done, number, at, _OK, generation))
+                else:
+                    heappush(heap, (at + timeout, number, at, _TIMED_OUT, generation))
+            else:
+                self._now = at
+                self._waiting[number] = at
+                self._do(generation, taken)
+        self._now = max(last, self._now)
+
+    def _step(self) -> None:
+        """What is due next."""
+        when, number, arrived, what, target = heappop(self._heap)
+        self._now = when
+        if arrived is None:
+            what(*target)
+            return
+        actions = target.replied(number, what, when)
+        if actions is None:
+            self._results.latencies.append(when - arrived)
+        elif actions:
+            self._finish(target, arrived, when, actions)
+
+    def _finish(self, generation: _Generation, arrived: float, now: float, actions: tuple[Action, ...]) -> None:
+        """An answer is an error, or lets something else go on."""
+        self._now = now
+        reply = actions[0]
+        assert isinstance(reply, Reply)
+        if reply.error is None:
+            self._results.latencies.append(now - arrived)
+            actions = actions[1:]
+        self._do(generation, actions)
+
+    def _later(self, when: float, call: Callable[..., object], *arguments: object) -> None:
+        heappush(self._heap, (when, self._next_number(), None, call, arguments))
+
+    # Events and actions.
+
+    def _tell(self, generation: _Generation, event: Event) -> None:
+        actions = generation.fleet.on(event, self._now)
+        if self._observers:
+            step = Step(self._now, event, actions)
+            for observe in self._observers:
+                observe(generation.name, step)
+        self._do(generation, actions)
+
+    def _do(self, generation: _Generation, actions: tuple[Action, ...]) -> None:
+        """Execute a fleet's actions."""
+        for action in actions:
+            self._executors[type(action)](generation, action)
+        if not generation.ticking:
+            deadline = generation.fleet.next_deadline()
+            if deadline is not None:
+                generation.ticking = True
+                self._later(deadline, self._tick, generation)
+
+    def _tick(self, generation: _Generation) -> None:
+        generation.ticking = False
+        deadline = generation.fleet.next_deadline()
+        if deadline is None or deadline <= self._now:
+            self._tell(generation, Tick())
+        else:
+            self._do(generation, ())
+
+    def _forward(self, generation: _Generation, action: Forward) -> None:
+        now, number, timeout = self._now, action.request, self._costs.invoke_timeout_seconds
+        done, status = generation.servers[action.instance].finish(action.model, now, self._costs.service_seconds(action.model)), _OK
+        if done - now > timeout:
+            done, status = now + timeout, _TIMED_OUT
+        asked = self._asked.get(number)
+        if asked is not None:
+            asked.instance, asked.cold = action.instance, action.cold
+        else:
+            arrived = self._waiting[number]
+            if action.cold:
+                self._results.cold_at.append(arrived)
+                self._results.waits.append(now - arrived)
+            else:
+                self._results.hits += 1
+            if not self._observers:
+                del self._waiting[number]
+                heappush(self._heap, (done, number, arrived, status, generation))
+                return
+        heappush(self._heap, (done, number, None, self._tell, (generation, Replied(number, status))))
+
+    def _reply(self, _generation: _Generation, action: Reply) -> None:
+        error = action.error
+        asked = self._asked.pop(action.request, None)
+        if asked is not None:
+            asked.answered(RequestAnswer(asked.model, self._now - asked.arrived, asked.cold, asked.instance, error))
+            return
+        arrived = self._waiting.pop(action.request, None)
+        if error is not None:
+            self._results.errors[error.code, error.original_status] += 1
+        else:
+            assert arrived is not None
+            self._results.latencies.append(self._now - arrived)
+
+    def _download(self, generation: _Generation, action: Download) -> None:
+        self._results.downloads += 1
+        failure = self._costs.failures.get(action.model)
+        event = (
+            LoadFailed(action.instance, action.model, failure)
+            if failure in _AT_DOWNLOAD
+            else Downloaded(action.instance, action.model, self._costs.unpacked_bytes(action.model))
+        )
+        self._report_after(self._costs.download_seconds(action.model), generation, event)
+
+    def _load(self, generation: _Generation, action: Load) -> None:
+        costs, model = self._costs, action.model
+        failure = costs.failures.get(model)
+        event = (
+            Loaded(action.instance, model, None if costs.measured_bytes is None else costs.measured_bytes(model))
+            if failure is None
+            else LoadFailed(action.instance, model, failure, _CONTAINER_STATUS[failure])
+        )
+        self._report_after(costs.load_seconds(model), generation, event)
+
+    def _unload(self, generation: _Generation, action: Unload) -> None:
+        self._results.unloads += 1
+        self._report_after(self._costs.unload_seconds(action.model), generation, Unloaded(action.instance, action.model))
+
+    def _discard(self, _generation: _Generation, _action: Discard) -> None:
+        """Deleting files takes no time."""
+
+    def _release(self, generation: _Generation, action: Release) -> None:
+        generation.servers.pop(action.instance).alive = False
+
+    def _report_after(self, seconds: float, generation: _Generation, event: _Report) -> None:
+        heappush(
+            self._heap,
+            (self._now + seconds, self._next_number(), None, self._report, (generation, generation.servers[event.instance], event)),
+        )
+
+    def _report(self, generation: _Generation, server: _Server, event: _Report) -> None:
+        if not server.alive:
+            return
+        if isinstance(event, Loaded):
+            self._results.loads += 1
+        self._tell(generation, event)
+
+    # The fleet's changes.
+
+    def _make_generation(self, settings: FleetSettings, router: Callable[[], Router]) -> _Generation:
+        generation = _Generation(f"fleet-{next(self._fleet_numbers)}", settings, router)
+        self._generations.append(generation)
+        return generation
+
+    def _add(self, instances: Iterable[InstanceSpec]) -> None:
+        for spec in instances:
+            self._bring_up(self._generation, f"instance-{next(self._instance_numbers)}", spec)
+
+    def _bring_up(self, generation: _Generation, name: str, spec: InstanceSpec, *, disk_kept: bool = False) -> None:
+        settings = generation.settings
+        workers = settings.workers_per_model if settings.model_queue_size is None else None
+        generation.servers[name] = _Server(spec, workers)
+        self._tell(generation, InstanceUp(name, spec.memory_bytes, spec.disk_bytes, disk_kept, spec.zone))
+
+    def _scale_in(self, count: int) -> None:
+        names = list(self._generation.in_service())
+        if count > len(names):
+            raise ValueError(f"{count} instances are to go, but {len(names)} are in service: take fewer")
+        for name in names[-count:]:
+            self._generation.servers[name].draining = True
+        for name in names[-count:]:
+            self._tell(self._generation, InstanceDraining(name))
+
+    def _lose(self, change: LoseInstance) -> None:
+        server = self._generation.in_service().get(change.instance)
+        if server is None:
+            names = ", ".join(self._generation.in_service())
+            raise ValueError(f"instance {change.instance!r} is to be lost, but is not in service: choose one of {names}")
+        server.alive = False
+        self._tell(self._generation, InstanceLost(change.instance))
+        self._after_loss(self._generation, change.instance, change.returns_after_seconds, disk_kept=change.disk_kept)
+
+    def _lose_zone(self, change: LoseZone) -> None:
+        for generation in tuple(self._generations):
+            lost = [name for name, server in generation.servers.items() if server.alive and server.spec.zone == change.zone]
+            draining = [name for name in lost if generation.servers[name].draining]
+            for name in lost:
+                generation.servers[name].alive = False
+            if lost:
+                self._tell(generation, ZoneLost(change.zone))
+            for name in lost:
+                if name not in draining:
+                    self._after_loss(generation, name, change.returns_after_seconds, disk_kept=False)
+
+    def _after_loss(self, generation: _Generation, name: str, seconds: float | None, *, disk_kept: bool) -> None:
+        """A lost instance returns later, or is forgotten."""
+        if seconds is None:
+            self._tell(generation, InstanceDraining(name))
+        else:
+            self._later(self._now + seconds, self._return, generation, name, generation.servers[name], disk_kept)
+
+    def _return(self, generation: _Generation, name: str, was: _Server, disk_kept: bool) -> None:
+        if generation.servers.get(name) is was:
+            self._bring_up(generation, name, was.spec, disk_kept=disk_kept)
+
+    def _update(self, change: UpdateFleet) -> None:
+        old = self._generation
+        instances = change.instances
+        if instances is None:
+            instances = [server.spec for server in old.in_service().values()]
+        self._generation = self._make_generation(change.settings or old.settings, change.router or old.router)
+        self._add(instances)
+        self._later(self._now + old.settings.load_wait_seconds + self._costs.invoke_timeout_seconds, self._end, old)
+
+    def _end(self, generation: _Generation) -> None:
+        """End a fleet that an update has replaced, when nothing can be under way there any more."""
+        self._generations.remove(generation)
+        for name in tuple(generation.servers):
+            self._tell(generation, InstanceDraining(name))
+
+
+def _ignore(_answer: RequestAnswer) -> None:
+    """Of a policy that does not want to hear of the answer."""
