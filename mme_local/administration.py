@@ -9,6 +9,7 @@ from __future__ import annotations
 import ipaddress
 import json
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from functools import lru_cache
 from typing import Any
 from urllib.parse import parse_qs
 
@@ -39,7 +40,12 @@ def serves(path: str) -> bool:
 def is_loopback(scope: Scope) -> bool:
     """Whether the caller is on this machine."""
     client = scope.get("client")
-    return client is not None and ipaddress.ip_address(client[0].removeprefix("::ffff:")).is_loopback
+    return client is not None and _is_loopback_address(client[0])
+
+
+@lru_cache(maxsize=256)
+def _is_loopback_address(address: str) -> bool:
+    return ipaddress.ip_address(address.removeprefix("::ffff:")).is_loopback
 
 
 class Administration:

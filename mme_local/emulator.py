@@ -10,14 +10,16 @@ from __future__ import annotations
 import json
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cache, lru_cache
 from typing import Any
 from urllib.parse import parse_qs
 
 from mme_local.credentials import Credentials
 from mme_local.events import Event
 from mme_local.settings import ACCOUNT, REGION
+from mme_local.signatures import parse_signature
 
 __all__ = [
     "AccessDeniedError",
@@ -68,6 +70,7 @@ class Request:
         body: as it arrived.
         access_key_id: claimed key, empty when there is none.
         region: of the signature's scope.
+        query: its parameters.
     """
 
     method: str
@@ -79,6 +82,40 @@ class Request:
     query: Mapping[str, list[str]] = field(default_factory=dict)
 
 
+class _Emulator:
+    """The parts of the emulator that every request needs, imported once."""
+
+    def __init__(self) -> None:
+        from ministack.app import _request_account_scope
+        from ministack.core import iam_actions, iam_evaluator, responses
+        from ministack.core.router import extract_access_key_id, extract_region
+        from ministack.services import iam
+
+        self.iam_actions, self.iam_evaluator, self.responses, self._iam = iam_actions, iam_evaluator, responses, iam
+        self.extract_access_key_id, self.extract_region = extract_access_key_id, extract_region
+        self._account_scope = _request_account_scope
+
+    def pin_account(self, access_key_id: str) -> None:
+        """Set the account of this task's request."""
+        if self._iam._access_keys.get_scoped(ACCOUNT, None, access_key_id) is not None:
+            self.responses._request_account_id.set(ACCOUNT)
+        else:
+            self.responses.set_request_account_id(self._account_scope(access_key_id) if access_key_id else "")
+
+    def pin_signature(self, access_key_id: str, method: str, raw_path: str, headers: Mapping[str, str], body: bytes) -> None:
+        """What ``pin_signed_request`` and ``pin_signed_body`` come to for a plain signature without a query."""
+        evaluator = self.iam_evaluator
+        evaluator._verified_key.set("")
+        evaluator._anonymous.set(False)
+        evaluator._signed_request.set(evaluator.SignedRequest(access_key_id, method, raw_path, {}, headers, body))
+
+
+@cache
+def _emulator() -> _Emulator:
+    return _Emulator()
+
+
+@lru_cache(maxsize=4096)
 def is_root_key(access_key_id: str) -> bool:
     """Whether the emulator would take this key for the account's root without checking its signature."""
     from ministack.core import iam_evaluator
@@ -88,9 +125,7 @@ def is_root_key(access_key_id: str) -> bool:
 
 def claimed_access_key_id(headers: Mapping[str, str], query: Mapping[str, list[str]]) -> str:
     """The access key a request names in its header or query, or an empty string."""
-    from ministack.core.router import extract_access_key_id
-
-    return str(extract_access_key_id(headers, query))
+    return str(_emulator().extract_access_key_id(headers, query))
 
 
 async def read_request(scope: Mapping[str, Any], receive: Receive, *, body_limit_bytes: int) -> Request:
@@ -99,36 +134,60 @@ async def read_request(scope: Mapping[str, Any], receive: Receive, *, body_limit
     Raises:
         BodyTooLargeError: the body is longer than ``body_limit_bytes``.
     """
-    from ministack.app import _request_account_scope
-    from ministack.core import iam_evaluator, responses
-    from ministack.core.router import extract_region
-    from ministack.core.sigv4 import decode_header_value
-
-    headers: dict[str, str] = {}
-    for name, value in scope["headers"]:
-        key, text = name.decode("latin-1").lower(), decode_header_value(value)
-        headers[key] = f"{headers[key]}, {text}" if key in headers else text
-    query = parse_qs(scope.get("query_string", b"").decode(), keep_blank_values=True)
-    access_key_id = claimed_access_key_id(headers, query)
-    responses.set_request_account_id(_request_account_scope(access_key_id) if access_key_id else "")
-    region = str(extract_region(headers, query))
-    responses.set_request_region(region)
-    client = (scope.get("client") or ("127.0.0.1",))[0]
-    responses.set_request_client_ip(client)
-    iam_evaluator.pin_request_origin(client, scope.get("scheme") == "https")
+    emulator = _emulator()
+    headers, repeated = decode_headers(scope["headers"])
     raw_path = (scope.get("raw_path") or scope["path"].encode()).decode("latin-1")
-    iam_evaluator.pin_signed_request(scope["method"], raw_path, query, scope["headers"])
+    client = (scope.get("client") or ("127.0.0.1",))[0]
+    emulator.responses.set_request_client_ip(client)
+    emulator.iam_evaluator.pin_request_origin(client, scope.get("scheme") == "https")
+    query_string = scope.get("query_string", b"")
+    signature = None if query_string or repeated else parse_signature(headers.get("authorization", ""))
+    if signature is not None:
+        access_key_id, region, query = signature.access_key_id, signature.region, {}
+    else:
+        query = parse_qs(query_string.decode(), keep_blank_values=True)
+        access_key_id, region = claimed_access_key_id(headers, query), str(emulator.extract_region(headers, query))
+        emulator.iam_evaluator.pin_signed_request(scope["method"], raw_path, query, scope["headers"])
+    emulator.pin_account(access_key_id)
+    emulator.responses.set_request_region(region)
+    body = await _read_body(receive, body_limit_bytes)
+    if signature is not None:
+        emulator.pin_signature(access_key_id, scope["method"], raw_path, headers, body)
+    else:
+        emulator.iam_evaluator.pin_signed_body(body)
+    return Request(scope["method"], scope["path"], headers, body, access_key_id, region, query)
 
-    body = bytearray()
-    more = True
-    while more:
+
+def decode_headers(raw: Iterable[tuple[bytes, bytes]]) -> tuple[dict[str, str], bool]:
+    """Headers by lower-case name, and whether one of them came twice: its values are then joined."""
+    headers: dict[str, str] = {}
+    repeated = False
+    for name, value in raw:
+        key = name.decode("latin-1").lower()
+        try:
+            text = value.decode()
+        except UnicodeDecodeError:
+            text = value.decode("latin-1")
+        if key in headers:
+            headers[key] = f"{headers[key]}, {text}"
+            repeated = True
+        else:
+            headers[key] = text
+    return headers, repeated
+
+
+async def _read_body(receive: Receive, limit_bytes: int) -> bytes:
+    message = await receive()
+    first: bytes = message.get("body", b"")
+    if not message.get("more_body", False) and len(first) <= limit_bytes:
+        return first
+    body = bytearray(first)
+    while len(body) <= limit_bytes:
+        if message["type"] != "http.request" or not message.get("more_body", False):
+            return bytes(body)
         message = await receive()
         body += message.get("body", b"")
-        if len(body) > body_limit_bytes:
-            raise BodyTooLargeError
-        more = message["type"] == "http.request" and message.get("more_body", False)
-    iam_evaluator.pin_signed_body(bytes(body))
-    return Request(scope["method"], scope["path"], headers, bytes(body), access_key_id, region, query)
+    raise BodyTooLargeError
 
 
 def authorize(request: Request, action: str, resource_arn: str, context: Mapping[str, Any] | None = None) -> None:
@@ -143,8 +202,8 @@ def authorize(request: Request, action: str, resource_arn: str, context: Mapping
     Raises:
         AccessDeniedError: not authenticated, or not allowed.
     """
-    from ministack.core import iam_actions, iam_evaluator
-
+    emulator = _emulator()
+    iam_evaluator, iam_actions = emulator.iam_evaluator, emulator.iam_actions
     service = action.partition(":")[0]
     denied = iam_evaluator.enforce(request.access_key_id, action, service, request.region, resource_arn, dict(context or {}))
     if denied is None:

@@ -9,16 +9,19 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import functools
 import hashlib
 import json
 import logging
 import re
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import metadata
 from typing import Any
 
 from mme_facts.limits import API_GATEWAY_TIMEOUT_SECONDS, LAMBDA_EVENT_BYTES
-from mme_local import policy_variables
+from mme_local import policy_memory, policy_variables
+from mme_local.signatures import parse_signature, signature_holds
 
 __all__ = ["MINISTACK_VERSION", "EmulatorVersionError", "apply", "physical_name", "register_resource_types", "resource_types"]
 
@@ -44,7 +47,9 @@ def apply() -> None:
             f"install ministack=={MINISTACK_VERSION}"
         )
     _substitute_policy_variables()
+    _remember_policies()
     _check_declared_payload_hash()
+    _verify_plain_signatures_quickly()
     _run_our_resource_types_on_worker_threads()
     _render_policy_refusals_as_gateway_responses()
     _check_function_policies()
@@ -83,6 +88,17 @@ def _substitute_policy_variables() -> None:
     iam_evaluator._first_match = first_match_with_variables
     iam_evaluator._conditions_met = conditions_met_with_variables
     iam_evaluator.fnmatch_iam_cs = policy_variables.pattern_matches
+
+
+def _remember_policies() -> None:
+    """Parsed policies and what they decided are remembered (`mme_local.policy_memory`).
+
+    Reason: the emulator parses and evaluates all policies of a caller for every request, which is most of an invocation's time.
+    """
+    from ministack.core import iam_evaluator
+
+    iam_evaluator.parse_policy_document = policy_memory.remember_parsed(iam_evaluator.parse_policy_document)
+    iam_evaluator.evaluate = policy_memory.Decisions(iam_evaluator.evaluate)
 
 
 def _with_resources(statement: Any, resolve: Callable[[str], object]) -> Any:
@@ -141,6 +157,40 @@ def _check_declared_payload_hash() -> None:
         return signature_failure(signature, secret, method, raw_path, query, headers, body, **options)
 
     sigv4.header_signature_failure = checked
+
+
+def _verify_plain_signatures_quickly() -> None:
+    """Plain signatures are verified by `mme_local.signatures`, and which keys are the root's is remembered.
+
+    Reason: speed. What does not hold there, or is of another kind, goes to the emulator's own code, which says what is wrong with it.
+    """
+    from ministack.core import iam_evaluator
+    from ministack.core.responses import _account_from_sts_session
+
+    authenticate = iam_evaluator.authenticate
+    pinned = iam_evaluator._signed_request
+
+    def authenticate_quickly(access_key_id: str, account_id: str) -> Any:
+        request = pinned.get()
+        if request is None or request.query_params or request.access_key_id != access_key_id:
+            return authenticate(access_key_id, account_id)
+        signature = parse_signature(request.headers.get("authorization", ""))
+        # S3 signs paths as they are and bodies in several ways.
+        if signature is None or signature.access_key_id != access_key_id or signature.service == "s3":
+            return authenticate(access_key_id, account_id)
+        token = request.headers.get("x-amz-security-token", "")
+        credential = iam_evaluator.resolve_credential(access_key_id, _account_from_sts_session(access_key_id) or account_id, token)
+        if not isinstance(credential, iam_evaluator.ResolvedCredential) or not signature_holds(
+            signature, credential.secret_access_key, request.method, request.raw_path, request.headers, request.body, time.time()
+        ):
+            return authenticate(access_key_id, account_id)
+        pinned.set(None)
+        iam_evaluator._verified_key.set(access_key_id)
+        return credential
+
+    iam_evaluator.authenticate = authenticate_quickly
+    # The environment that the answer depends on does not change any more.
+    iam_evaluator.is_root_access_key = functools.lru_cache(maxsize=4096)(iam_evaluator.is_root_access_key)
 
 
 def _run_our_resource_types_on_worker_threads() -> None:

@@ -38,6 +38,8 @@ Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 _CONTROL_BODY_BYTES = 1 << 20
 _SIGNED_SERVICE = re.compile(r"Credential=[^/,]+/\d{8}/[^/]+/([^/]+)/aws4_request")
+_PLAIN_CLAIM = re.compile(rb"AWS4-HMAC-SHA256 Credential=([A-Z0-9]+)/\d{8}/[^/,\s]+/([^/,\s]+)/aws4_request,")
+_OURS = {b"sagemaker": "sagemaker", b"application-autoscaling": "application-autoscaling"}
 _INVOCATION = re.compile(r"/endpoints/([^/]+)/invocations")
 _PATHS_OF_USERS = ("/_aws/", "/restapis/", "/oauth2/", "/_ministack/")
 _HOSTS_OF_USERS = (".execute-api.", ".lambda-url.")
@@ -80,6 +82,9 @@ class Gateway:
         if is_loopback(scope):
             # Policies that demand TLS (the CDK bootstrap bucket's, our own) are met: nothing leaves this machine.
             scope["scheme"] = "https"
+        if (ours := _plainly_ours(scope)) is not None:
+            await send_reply(send, await self._serve(ours, scope, receive))
+            return
         headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
         if serves(scope["path"]):
             await self._administration(scope, headers, receive, send)
@@ -145,6 +150,15 @@ class Gateway:
         if service == "sagemaker":
             return self._control_plane.serve(request, operation, parameters)
         return self._autoscaling.serve(request, operation, parameters)
+
+
+def _plainly_ours(scope: Scope) -> str | None:
+    """The service of a request that one plain Authorization header sends to us: what most requests are, told quickly."""
+    claims = [value for name, value in scope["headers"] if name == b"authorization"]
+    match = _PLAIN_CLAIM.match(claims[0]) if len(claims) == 1 else None
+    if match is None or match[2] not in _OURS or is_root_key(match[1].decode()) or serves(scope["path"]):
+        return None
+    return _OURS[match[2]]
 
 
 def _service(scope: Scope, headers: MutableMapping[str, str], query: MutableMapping[str, list[str]]) -> str:

@@ -111,7 +111,9 @@ class HttpClient:
         """Number of open connections that wait for a request."""
         return sum(connection.reusable for connection in self._idle)
 
-    async def request(self, method: str, path: str, *, headers: Headers = (), body: bytes = b"") -> HttpResponse:
+    async def request(
+        self, method: str, path: str, *, headers: Headers = (), body: bytes = b"", timeout_seconds: float | None = None
+    ) -> HttpResponse:
         """Send a request and return the whole answer.
 
         Args:
@@ -119,8 +121,10 @@ class HttpClient:
             path: with its query, already encoded.
             headers: names and values, sent as they are.
             body: of the request.
+            timeout_seconds: from the sending until the whole answer is there; no limit by default.
 
         Raises:
+            TimeoutError: the answer took longer.
             ConnectFailed: the server takes no connections.
             ConnectionBroken: there is no whole answer.
             ValueError: a header would end its line.
@@ -128,7 +132,7 @@ class HttpClient:
         head = self._head(method, path, headers, body)
         connection = self._reuse() or await self._connect()
         try:
-            return await connection.exchange(head, body)
+            return await connection.exchange(head, body, timeout_seconds)
         finally:
             self._release(connection)
 
@@ -242,12 +246,18 @@ class _Connection(asyncio.Protocol):
         """Whether it can take another request: it is open, nothing is under way on it, and it was used not long ago."""
         return self._keep and self.complete and not self._transport.is_closing() and self._loop.time() < self._used + _IDLE_SECONDS
 
-    async def exchange(self, head: bytes, body: bytes) -> HttpResponse:
-        """Send a request; returns the whole answer."""
+    async def exchange(self, head: bytes, body: bytes, timeout_seconds: float | None) -> HttpResponse:
+        """Send a request; returns the whole answer or raises `TimeoutError`."""
         answered: asyncio.Future[HttpResponse] = self._loop.create_future()
         self._answered = answered
         self._send(head, body, streamed=False)
-        return await answered
+        if timeout_seconds is None:
+            return await answered
+        timer = self._loop.call_later(timeout_seconds, _expire, answered)
+        try:
+            return await answered
+        finally:
+            timer.cancel()
 
     async def begin(self, head: bytes, body: bytes) -> None:
         """Send a request; returns when the headers of the answer are there."""
@@ -381,6 +391,11 @@ class _Connection(asyncio.Protocol):
     def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
+
+
+def _expire(answered: asyncio.Future[HttpResponse]) -> None:
+    if not answered.done():
+        answered.set_exception(TimeoutError())
 
 
 def _content_type(headers: Headers) -> str | None:

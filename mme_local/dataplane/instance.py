@@ -13,6 +13,7 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import Executor
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -241,8 +242,7 @@ class ServerInstance:
                 if (await asyncio.wait([ended], timeout=settings.ping_interval_seconds))[0]:
                     return
                 try:
-                    async with asyncio.timeout(settings.ping_timeout_seconds):
-                        await client.request("GET", "/ping")
+                    await client.request("GET", "/ping", timeout_seconds=settings.ping_timeout_seconds)
                     missed = 0
                 except (HttpError, TimeoutError):
                     missed += 1
@@ -288,8 +288,8 @@ class ServerInstance:
         if client is None or server is None:
             return Answer(None)
         try:
-            async with asyncio.timeout(self._settings.invoke_timeout_seconds):
-                response = await client.request("POST", self._invocations(request), headers=_headers(request), body=request.body)
+            limit, path = self._settings.invoke_timeout_seconds, self._invocations(request)
+            response = await client.request("POST", path, headers=_headers(request), body=request.body, timeout_seconds=limit)
         except TimeoutError:
             return Answer(0)
         except HttpError as error:
@@ -477,6 +477,7 @@ def _ignore(_event: Event) -> None:
     """Takes the reports of a retired instance."""
 
 
+@lru_cache(maxsize=16384)
 def _opaque(model: str) -> str:
     """The model's name towards the server, which cannot stand slashes and dots."""
     return hashlib.sha256(model.encode()).hexdigest()[:32]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 
 from mme_facts.limits import INVOKE_BODY_BYTES, TARGET_MODEL_CHARACTERS
@@ -144,7 +143,7 @@ def _answer(reply: InvokeReply, variant: Variant, custom_attributes: str | None)
     headers = {
         "Content-Type": reply.content_type or "application/octet-stream",
         "x-Amzn-Invoked-Production-Variant": variant.name,
-        COLD_HEADER: json.dumps(reply.cold),
+        COLD_HEADER: "true" if reply.cold else "false",
     }
     if reply.instance is not None:
         headers[INSTANCE_HEADER] = reply.instance
