@@ -72,6 +72,12 @@ class LocalState:
         except OSError:
             return  # other files of the user's are in it, or it is gone already
 
+    @property
+    def client_variables(self) -> dict[str, str]:
+        """All AWS settings of `environment`, for any client. An empty token is among them: one of another session must not stay."""
+        settings = {name: value for name, value in self.environment.items() if name.startswith("AWS_")}
+        return {"AWS_SESSION_TOKEN": "", **settings}
+
     def output(self, name: str) -> str:
         """A stack output; raises `CommandError` when the stacks are not deployed."""
         if name not in self.outputs:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shlex
 import signal
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -170,20 +172,27 @@ def doctor(
         raise typer.Exit(1)
 
 
-@app.command(epilog='Examples:  eval "$(mme credentials --tenant acme)"  |  mme credentials --admin --json')
+@app.command(
+    epilog='Examples:  eval "$(mme credentials --tenant acme)"  |  mme credentials --admin --json  |  eval "$(mme credentials --operator)"'
+)
 def credentials(
     tenant: Annotated[str | None, typer.Option(help="A session that may call the paths of this tenant only.")] = None,
     admin: Annotated[bool, typer.Option("--admin", help="A session of the platform-admin role.")] = False,
+    operator: Annotated[bool, typer.Option("--operator", help="The local cloud's administrator, for the AWS CLI and SDKs.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Credentials for the deployed API on the local cloud, as shell exports."""
+    """Credentials on the local cloud, as shell exports: for the deployed API, or with --operator for any AWS client."""
     from mme_cli.platform import LocalPlatform
 
-    if admin == (tenant is not None):
-        raise typer.BadParameter("name either --tenant TENANT or --admin")
-    platform = LocalPlatform(LocalState.read())
+    if [admin, operator, tenant is not None].count(True) != 1:
+        raise typer.BadParameter("name one of --tenant TENANT, --admin and --operator")
+    state = LocalState.read()
+    if operator:
+        _print_variables(state.client_variables, as_json=as_json)
+        return
+    platform = LocalPlatform(state)
     keys = platform.admin_keys if tenant is None else platform.tenant_keys(tenant)
-    _print_credentials(platform.state, keys, as_json=as_json)
+    _print_variables(_api_variables(state, keys), as_json=as_json)
 
 
 def _print_outputs(state: LocalState, *, as_json: bool) -> None:
@@ -194,19 +203,22 @@ def _print_outputs(state: LocalState, *, as_json: bool) -> None:
         stdout.print(f"{name}: {value}", soft_wrap=True, markup=False)
 
 
-def _print_credentials(state: LocalState, keys: Credentials, *, as_json: bool) -> None:
-    variables = {
+def _api_variables(state: LocalState, keys: Credentials) -> dict[str, str]:
+    return {
         "AWS_ACCESS_KEY_ID": keys.access_key_id,
         "AWS_SECRET_ACCESS_KEY": keys.secret_access_key,
         "AWS_SESSION_TOKEN": keys.session_token or "",
         "AWS_REGION": state.region,
         "API_URL": state.output("ApiUrl").rstrip("/"),
     }
+
+
+def _print_variables(variables: Mapping[str, str], *, as_json: bool) -> None:
     if as_json:
         print_json(variables)
         return
     for name, value in variables.items():
-        print(f"export {name}='{value}'")
+        print(f"export {name}={shlex.quote(value)}")
 
 
 def _print_status(document: dict[str, object]) -> None:

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
@@ -38,6 +39,19 @@ def test_wrong_usage_exits_with_status_2(tmp_path):
     done = mme("credentials", cwd=tmp_path)
     assert done.returncode == 2
     assert "--tenant" in done.stderr
+
+
+def test_the_operators_credentials_are_all_aws_settings_and_clear_the_token_of_another_session(tmp_path):
+    environment = {"PATH": "/bin", "AWS_ACCESS_KEY_ID": "AKIA", "AWS_ENDPOINT_URL": "http://127.0.0.1:1", "AWS_CONFIG_FILE": "/with space"}
+    replace(STATE, environment=environment).write(tmp_path / ".mme")
+    done = mme("credentials", "--operator", "--json", cwd=tmp_path)
+    assert json.loads(done.stdout) == {"AWS_SESSION_TOKEN": "", **{name: environment[name] for name in list(environment)[1:]}}
+    exports = mme("credentials", "--operator", cwd=tmp_path).stdout
+    shell = subprocess.run(
+        ["sh", "-c", exports + 'echo "$AWS_CONFIG_FILE<$AWS_SESSION_TOKEN>"'], capture_output=True, text=True, check=True
+    )
+    assert shell.stdout == "/with space<>\n"
+    assert mme("credentials", "--operator", "--admin", cwd=tmp_path).returncode == 2
 
 
 def test_an_ended_cloud_is_noticed(tmp_path):
