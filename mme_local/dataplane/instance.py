@@ -375,6 +375,7 @@ class ServerInstance:
                 self._artifacts.fetch(self._key(model), file)
                 file.seek(0)
                 size = unpack(file, scratch / "model", self._kind, self._settings.instance_disk_bytes, abandoned.is_set)
+            size = self._kind.unpacked_bytes(scratch / "model", size)
             archive.unlink()
         except BaseException:
             remove_tree(scratch)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
-from typing import BinaryIO, Protocol
+from typing import Any, BinaryIO, Protocol
 
 from mme_facts.limits import INVOKE_TIMEOUT_SECONDS
 from mme_fleet import FleetSettings, Step
+from mme_local.dataplane.simulated_server import Script
 
 __all__ = [
     "ArtifactDenied",
@@ -25,6 +26,9 @@ __all__ = [
     "StreamFailed",
     "UnknownFleet",
 ]
+
+SERVER_NAMES = ("mms", "simulated", "triton")
+"""The model servers that `DataPlaneSettings.servers` may name."""
 
 _MIB = 1024 * 1024
 
@@ -217,6 +221,9 @@ class DataPlaneSettings:
         jvm_options: options of the model server's JVM: a small heap and a fast start.
         handlers: further model servers: image repository -> absolute ``file.py:function`` of a function-style handler.
             Images of other repositories get servers that refuse every load.
+        servers: which server runs in an instance, where it shall not be chosen by the image: image repository -> ``mms``,
+            ``simulated`` or ``triton``; the repository ``*`` stands for all that are not named.
+        simulation: the script of simulated servers (`mme_local.dataplane.simulated_server.Script`): sizes, latencies, failures.
         record_events: keep every event and action for `DataPlane.recording`; memory grows without bound.
     """
 
@@ -237,6 +244,8 @@ class DataPlaneSettings:
     job_queue_size: int = 100
     jvm_options: str = "-Xmx128m -Xms32m -XX:+UseSerialGC -XX:TieredStopAtLevel=1 --enable-native-access=ALL-UNNAMED"
     handlers: Mapping[str, str] = field(default_factory=dict)
+    servers: Mapping[str, str] = field(default_factory=dict)
+    simulation: Mapping[str, Any] = field(default_factory=dict)
     record_events: bool = False
 
     def __post_init__(self) -> None:
@@ -258,6 +267,14 @@ class DataPlaneSettings:
         for repository, handler in self.handlers.items():
             if not re.fullmatch(r"/.+\.py:\w+", handler):
                 raise ValueError(f"the handler of {repository!r} is {handler!r}: use an absolute path and a function, /path/file.py:handle")
+
+        for repository, server in self.servers.items():
+            if server not in SERVER_NAMES:
+                raise ValueError(f"the server of {repository!r} is {server!r}: use one of {', '.join(SERVER_NAMES)}")
+        try:
+            Script.read(self.simulation)
+        except ValueError as error:
+            raise ValueError(f"simulation cannot be used: {error}") from None
 
     def fleet_settings(self, *, cache_enabled: bool = True) -> FleetSettings:
         """What the residency engine needs of these and of a fleet's `ModelCacheSetting`."""

@@ -39,6 +39,9 @@ class ServerKind(Protocol):
     def invocations(self) -> str:
         """Path, with its query, of an invocation of `SINGLE_MODEL`, the only model that is loaded."""
 
+    def unpacked_bytes(self, folder: Path, real_bytes: int) -> int:
+        """What the unpacked artifact in a folder counts as, on disk and in memory."""
+
     def command(self, folder: Path, port: int, settings: DataPlaneSettings) -> Command:
         """Write what the server needs below the instance's folder, and say how it is started.
 

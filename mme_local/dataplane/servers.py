@@ -1,4 +1,4 @@
-"""Which model server stands in for a container image: by what is known of the image, then by its repository."""
+"""Which model server stands in for a container image: by the settings, by what is known of the image, then by its repository."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from mme_local.dataplane.interface import DataPlaneSettings, FleetSpec
 from mme_local.dataplane.kinds import ServerKind
 from mme_local.dataplane.mms import MultiModelServer
 from mme_local.dataplane.refusing import RefusingServer
+from mme_local.dataplane.simulated import SimulatedServer
 
 __all__ = ["image_repository", "server_for"]
 
@@ -32,9 +33,11 @@ def server_for(spec: FleetSpec, settings: DataPlaneSettings) -> ServerKind:
         spec: the fleet.
         settings: of the data plane; `DataPlaneSettings.handlers` adds to the built-in servers.
     """
-    repository = image_repository(spec.image)
     if spec.refusal is not None:
         return RefusingServer(f"{spec.refusal} (image {spec.image})")
+    repository = image_repository(spec.image)
+    if settings.servers.get(repository, settings.servers.get("*")) == "simulated":
+        return SimulatedServer(settings.simulation)
     if spec.handler is not None:
         return MultiModelServer(spec.handler)
     if repository in settings.handlers:
