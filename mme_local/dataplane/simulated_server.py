@@ -420,17 +420,17 @@ async def serve(container: Container, port: int) -> asyncio.Server:
     return await asyncio.start_server(Connection(container).serve, "127.0.0.1", port, limit=_HEAD_BYTES)
 
 
+async def _run(port: int, script: Script) -> None:
+    ended = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, ended.set)
+    server = await serve(Container(script), port)
+    await ended.wait()
+    server.close()
+
+
 def main(port: int, script: Path) -> None:
     """Serve on a loopback port until SIGTERM."""
-
-    async def run() -> None:
-        ended = asyncio.Event()
-        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, ended.set)
-        server = await serve(Container(Script.read(json.loads(script.read_bytes()))), port)
-        await ended.wait()
-        server.close()
-
-    asyncio.run(run())
+    asyncio.run(_run(port, Script.read(json.loads(script.read_bytes()))))
 
 
 if __name__ == "__main__":
