@@ -283,7 +283,7 @@ class FleetObservation:
     # Instances.
 
     def _on_instance_up(self, event: InstanceUp, _step: Step) -> None:
-        self.loaded[event.instance] = set()
+        self.loaded[event.instance] = {model for model, _bytes in event.resident}
         self._zones[event.instance] = event.zone
         self.disk_budget_bytes[event.instance] = event.disk_bytes
         if not event.disk_kept:

@@ -322,6 +322,16 @@ def test_a_lost_zone_takes_its_instances_out_of_the_count(stage):
     assert stage.sink.of("InvocationsPerInstance") == [1.0]
 
 
+def test_models_that_an_instance_comes_up_with_are_loaded(stage):
+    stage.fleet.tell(InstanceUp("i-1", 500, 500, resident=(("m", 100),)))
+    stage.fleet.request("m")
+    stage.minute()
+    assert stage.sink.of("LoadedModelCount") == [1.0]
+    stage.fleet.run()
+    stage.minute()
+    assert stage.sink.of("ModelCacheHit") == [1.0]
+
+
 def test_a_wait_in_the_queue_of_a_loaded_model_is_a_hit_and_part_of_its_latency(stage):
     stage.fleet.fleet = Fleet(FleetSettings(model_overhead_bytes=0, workers_per_model=1, model_queue_size=5))
     stage.fleet.up("i-1")
