@@ -65,7 +65,7 @@ class TargetProvisioner:
         names = {action["ScheduledActionName"] for action in actions}
         for name, key in list(self._autoscaling.scheduled_actions):
             if key == target.key and name not in names:
-                del self._autoscaling.scheduled_actions[name, key]
+                self._autoscaling.delete_scheduled_action({**request, "ScheduledActionName": name})
         return target
 
     def update(self, physical_id: str, old: Properties, new: Properties, stack: str) -> Provisioned:

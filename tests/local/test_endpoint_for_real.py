@@ -251,11 +251,14 @@ class TestStack:
         assert outputs["PolicyRef"] == outputs["PolicyArn"]
         assert ":policyName/invocations" in outputs["PolicyArn"]
 
-    def test_scaling_is_registered(self, deployed):
+    def test_scaling_is_registered(self, deployed, module_bench):
         (target,) = deployed.scaling.describe_scalable_targets(ServiceNamespace="sagemaker")["ScalableTargets"]
         assert (target["ResourceId"], target["MinCapacity"], target["MaxCapacity"]) == ("endpoint/shared/variant/AllTraffic", 1, 2)
         (policy,) = deployed.scaling.describe_scaling_policies(ServiceNamespace="sagemaker")["ScalingPolicies"]
         assert policy["TargetTrackingScalingPolicyConfiguration"]["TargetValue"] == 70.0
+        alarms = module_bench.client("cloudwatch").describe_alarms(AlarmNamePrefix="TargetTracking-")["MetricAlarms"]
+        assert {alarm["AlarmName"] for alarm in policy["Alarms"]} == {alarm["AlarmName"] for alarm in alarms}
+        assert sorted(alarm["Threshold"] for alarm in alarms) == [63.0, 70.0]
 
     def test_a_changed_model_replaces_the_fleet_in_place(self, deployed):
         before = deployed.sagemaker.describe_endpoint(EndpointName="shared")
@@ -292,10 +295,11 @@ class TestStack:
         assert any("Endpoint failing failed: " in reason and "MultiModel mode" in reason for reason in reasons), reasons
         assert [item["EndpointName"] for item in deployed.sagemaker.list_endpoints()["Endpoints"]] == ["shared"]
 
-    def test_zz_deleting_ends_the_endpoint_and_everything_of_it(self, deployed):
+    def test_zz_deleting_ends_the_endpoint_and_everything_of_it(self, deployed, module_bench):
         deployed.cloudformation.delete_stack(StackName="stack")
         deployed.settle("stack_delete_complete")
         assert deployed.cloud.status()["endpoints"] == []
         for operation, member in (("list_models", "Models"), ("list_endpoint_configs", "EndpointConfigs"), ("list_endpoints", "Endpoints")):
             assert getattr(deployed.sagemaker, operation)()[member] == []
         assert deployed.scaling.describe_scalable_targets(ServiceNamespace="sagemaker")["ScalableTargets"] == []
+        assert module_bench.client("cloudwatch").describe_alarms(AlarmNamePrefix="TargetTracking-")["MetricAlarms"] == []
