@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -51,7 +52,8 @@ class Activities:
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
-        self._all: list[Activity] = []
+        self._all: deque[Activity] = deque()
+        self._noted: dict[tuple[Key, str], Mapping[str, Any]] = {}
         self._listeners: list[Callable[[Activity], object]] = []
 
     def listen(self, listener: Callable[[Activity], object]) -> None:
@@ -60,6 +62,8 @@ class Activities:
 
     def begin(self, key: Key, description: str, cause: str) -> Activity:
         """Record the beginning of an activity."""
+        for noted in [noted for noted in self._noted if noted[0] == key]:
+            del self._noted[noted]
         return self._add(Activity(key, description, cause, self._now()))
 
     def change(self, activity: Activity, status: Status, message: str | None = None, *, ended: bool = True) -> None:
@@ -70,10 +74,10 @@ class Activities:
         self._tell(activity)
 
     def note(self, key: Key, cause: str, reason: Mapping[str, Any]) -> None:
-        """Record that nothing was done, once as long as the reason stays the same."""
-        last = next((activity for activity in self._all if activity.key == key), None)
-        if last is not None and last.cause == cause and list(last.not_scaled) == [reason]:
+        """Record that nothing was done, once as long as the reason for a cause stays the same and nothing else is done."""
+        if self._noted.get((key, cause)) == reason:
             return
+        self._noted[key, cause] = reason
         description = "Attempting to scale due to alarm triggered"
         self._add(Activity(key, description, cause, self._now(), "Failed", not_scaled=[reason]))
 
@@ -95,12 +99,13 @@ class Activities:
     def clear(self) -> None:
         """Forget everything."""
         self._all.clear()
+        self._noted.clear()
 
     def _add(self, activity: Activity) -> Activity:
         oldest = self._now() - _KEPT_SECONDS
         while self._all and self._all[-1].started < oldest:
             self._all.pop()
-        self._all.insert(0, activity)
+        self._all.appendleft(activity)
         self._tell(activity)
         return activity
 
