@@ -31,11 +31,13 @@ if TYPE_CHECKING:
         ThrottleControl,
         ThrottleInvoke,
     )
+    from mme_local.sagemaker.settings import ControlPlaneSettings
     from mme_local.settings import LocalSettings
     from mme_local.toolchain import cdk_environment
 
 __all__ = [
     "CloudStartError",
+    "ControlPlaneSettings",
     "Credentials",
     "DuplicateEvent",
     "FailDownload",
@@ -67,6 +69,7 @@ __getattr__, __dir__ = attach(
         "FaultState": "fault_client",
         "FaultsClient": "fault_client",
         "CloudStartError": "cloud",
+        "ControlPlaneSettings": "sagemaker.settings",
         "Credentials": "credentials",
         "LocalCloud": "cloud",
         "LocalSettings": "settings",

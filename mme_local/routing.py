@@ -25,7 +25,7 @@ from mme_local.faults import Faults
 from mme_local.sagemaker.responses import OPERATIONS as SAGEMAKER_OPERATIONS
 from mme_local.sagemaker.responses import ControlPlane
 from mme_local.sagemaker.runtime import Runtime, too_large
-from mme_local.wire import AwsError, Reply, error_reply, json_reply, send_reply
+from mme_local.wire import AwsError, Reply, StreamReply, error_reply, json_reply, send_reply
 
 __all__ = ["Gateway"]
 
@@ -40,7 +40,7 @@ _CONTROL_BODY_BYTES = 1 << 20
 _SIGNED_SERVICE = re.compile(r"Credential=[^/,]+/\d{8}/[^/]+/([^/]+)/aws4_request")
 _PLAIN_CLAIM = re.compile(rb"AWS4-HMAC-SHA256 Credential=([A-Z0-9]+)/\d{8}/[^/,\s]+/([^/,\s]+)/aws4_request,")
 _OURS = {b"sagemaker": "sagemaker", b"application-autoscaling": "application-autoscaling"}
-_INVOCATION = re.compile(r"/endpoints/([^/]+)/invocations")
+_INVOCATION = re.compile(r"/endpoints/([^/]+)/invocations(-response-stream)?")
 _PATHS_OF_USERS = ("/_aws/", "/restapis/", "/oauth2/", "/_ministack/")
 _HOSTS_OF_USERS = (".execute-api.", ".lambda-url.")
 _TARGETS = {"SageMaker": "sagemaker", "AnyScaleFrontendService": "application-autoscaling", TARGET: "monitoring"}
@@ -104,7 +104,7 @@ class Gateway:
         else:
             await self._emulator(scope, receive, send)
 
-    async def _serve(self, service: str, scope: Scope, receive: Receive) -> Reply:
+    async def _serve(self, service: str, scope: Scope, receive: Receive) -> Reply | StreamReply:
         invocation = _INVOCATION.fullmatch(scope["path"]) if service == "sagemaker" and scope["method"] == "POST" else None
         try:
             try:
@@ -113,6 +113,8 @@ class Gateway:
             except BodyTooLargeError:
                 raise too_large() from None
             if invocation:
+                if invocation[2]:
+                    return await self._runtime.stream(request, invocation[1])
                 return await self._runtime.invoke(request, invocation[1])
             return json_reply(self._control(service, request))
         except AwsError as error:

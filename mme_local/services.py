@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -94,10 +94,13 @@ class Services:
             fleets=self._fleets,
             artifacts=self._artifacts,
             check_role=_check_role,
-            now=self._clock.now,
+            clock=self._clock,
             instance_limit=settings.instance_limit,
+            settings=settings.control_plane,
             image=images.pushed,
             publish=self._events.publish,
+            alarms=self._alarm_states,
+            capacity=self._faults.capacity,
         )
         self._endpoint_metrics = EndpointMetrics(
             self._metrics,
@@ -107,6 +110,7 @@ class Services:
         )
         self._endpoint_metrics.start()
         capacity = SageMakerCapacity(self._sagemaker)
+        self._sagemaker.components.on_missing_capacity(lambda _endpoint, component: self._endpoint_metrics.refused(component))
         self._autoscaling = AutoScaling(
             region=REGION,
             account=ACCOUNT,
@@ -197,6 +201,10 @@ class Services:
     def _born(self, endpoint_name: str) -> object:
         endpoint = self._sagemaker.endpoints.get(endpoint_name)
         return None if endpoint is None else endpoint.created
+
+    def _alarm_states(self, names: Sequence[str]) -> dict[str, str]:
+        known = self._alarms.describe(names, kinds=("MetricAlarm", "CompositeAlarm"))
+        return {alarm["AlarmName"]: alarm["StateValue"] for alarm in known}
 
     def _variant_exists(self, endpoint_name: str, variant_name: str) -> bool:
         endpoint = self._sagemaker.endpoints.get(endpoint_name)

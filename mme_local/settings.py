@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from mme_local.dataplane.interface import DataPlaneSettings
+from mme_local.sagemaker.settings import ControlPlaneSettings
 
 __all__ = ["ACCOUNT", "REGION", "LocalSettings"]
 
@@ -22,6 +23,7 @@ class LocalSettings:
 
     Attributes:
         data_plane: how the model servers run (memory per instance, waits).
+        control_plane: how long SageMaker's statuses last.
         instance_limit: instances that all endpoints together may have, at least 1: the local "quota".
         start_seconds: how long starting may take before `CloudStartError`.
         stop_seconds: how long a regular stop may take before the processes are killed.
@@ -32,6 +34,7 @@ class LocalSettings:
     """
 
     data_plane: DataPlaneSettings = field(default_factory=DataPlaneSettings)
+    control_plane: ControlPlaneSettings = field(default_factory=ControlPlaneSettings)
     instance_limit: int = 20
     start_seconds: float = 60.0
     stop_seconds: float = 15.0
@@ -59,4 +62,8 @@ class LocalSettings:
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> LocalSettings:
         """Read what `to_json` wrote."""
-        return cls(**{**document, "data_plane": DataPlaneSettings(**document["data_plane"])})
+        parts = {
+            "data_plane": DataPlaneSettings(**document["data_plane"]),
+            "control_plane": ControlPlaneSettings(**document["control_plane"]),
+        }
+        return cls(**{**document, **parts})

@@ -5,15 +5,37 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import aclosing
+from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
 from typing import Any
 
-__all__ = ["AwsError", "Reply", "ServiceModel", "ValidationError", "error_reply", "json_reply", "send_reply", "service_model"]
+__all__ = [
+    "AwsError",
+    "Reply",
+    "ServiceModel",
+    "StreamReply",
+    "ValidationError",
+    "error_reply",
+    "json_reply",
+    "send_reply",
+    "service_model",
+]
 
 Reply = tuple[int, dict[str, str], bytes]
 """HTTP status, headers, body."""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamReply:
+    """An answer whose body comes in parts, as they come; it is closed when the caller goes."""
+
+    status: int
+    headers: dict[str, str]
+    parts: AsyncGenerator[bytes, None]
+
 
 _JSON_TYPES: Mapping[str, tuple[type, ...]] = {
     "string": (str,),
@@ -75,6 +97,14 @@ class ServiceModel:
         document = botocore.session.Session().get_component("data_loader").load_service_model(service, "service-2")
         self._inputs = {name: document["operations"][name]["input"]["shape"] for name in operations}
         self._shapes: dict[str, Any] = {}
+        self._headers = {
+            name: {
+                member["locationName"].lower(): member_name
+                for member_name, member in document["shapes"][shape]["members"].items()
+                if member.get("location") == "header"
+            }
+            for name, shape in self._inputs.items()
+        }
         pending = list(self._inputs.values())
         while pending:
             name = pending.pop()
@@ -82,6 +112,10 @@ class ServiceModel:
                 shape = self._shapes[name] = document["shapes"][name]
                 pending += [member["shape"] for member in shape.get("members", {}).values()]
                 pending += [shape[part]["shape"] for part in ("member", "key", "value") if part in shape]
+
+    def header_members(self, operation: str) -> Mapping[str, str]:
+        """The members of an operation's input that come in headers, by the lower-case names of those."""
+        return self._headers[operation]
 
     def validated(self, operation: str, request: object, *, from_template: bool = False) -> dict[str, Any]:
         """The known members of a request of ``operation``.
@@ -210,6 +244,8 @@ _JAVA_TO_PYTHON = (
     (r"\p{L}\p{Z}\p{N}_", r"\w\s"),
     (r"[\p{Print}]", "[ -~]"),
     (r"\p{Print}", "[ -~]"),
+    (r"\p{ASCII}", r"[\x00-\x7f]"),
+    (r"\p{Alnum}", "A-Za-z0-9"),
     (r"\uD800\uDC00-\uDBFF\uDFFF", "\U00010000-\U0010ffff"),
     (r"\z", r"\Z"),
 )
@@ -241,13 +277,25 @@ def error_reply(error: AwsError) -> Reply:
     return error.status, headers, json.dumps(body).encode()
 
 
-async def send_reply(send: Callable[[dict[str, Any]], Awaitable[None]], reply: Reply) -> None:
+async def send_reply(send: Callable[[dict[str, Any]], Awaitable[None]], reply: Reply | StreamReply) -> None:
     """Send an answer over an ASGI connection."""
+    if isinstance(reply, StreamReply):
+        await _send_parts(send, reply)
+        return
     status, headers, body = reply
     encoded = [(name.encode("latin-1"), value.encode("latin-1", "replace")) for name, value in headers.items()]
     encoded += [(b"x-amzn-requestid", _request_id()), (b"content-length", b"%d" % len(body))]
     await send({"type": "http.response.start", "status": status, "headers": encoded})
     await send({"type": "http.response.body", "body": body})
+
+
+async def _send_parts(send: Callable[[dict[str, Any]], Awaitable[None]], reply: StreamReply) -> None:
+    encoded = [(name.encode("latin-1"), value.encode("latin-1", "replace")) for name, value in reply.headers.items()]
+    async with aclosing(reply.parts) as parts:
+        await send({"type": "http.response.start", "status": reply.status, "headers": [*encoded, (b"x-amzn-requestid", _request_id())]})
+        async for part in parts:
+            await send({"type": "http.response.body", "body": part, "more_body": True})
+        await send({"type": "http.response.body", "body": b""})
 
 
 def _request_id() -> bytes:

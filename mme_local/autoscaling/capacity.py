@@ -66,6 +66,8 @@ class SageMakerCapacity:
         name, *variant = resource_parts(key)
         try:
             if key[2] == COMPONENT_COPIES:
+                if (component := self._sagemaker.components.by_name.get(name)) is not None and not component.settled.is_set():
+                    raise BusyError
                 self._sagemaker.components.set_copies(name, count)
                 return
             if (endpoint := self._sagemaker.endpoints.get(name)) is not None and not endpoint.settled.is_set():
@@ -78,6 +80,8 @@ class SageMakerCapacity:
     async def settled(self, key: Key) -> None:
         """See `Capacity.settled`."""
         if key[2] == COMPONENT_COPIES:
+            if (component := self._sagemaker.components.by_name.get(resource_parts(key)[0])) is not None:
+                await component.settled.wait()
             return
         endpoint = self._sagemaker.endpoints.get(resource_parts(key)[0])
         if endpoint is not None:
@@ -87,7 +91,10 @@ class SageMakerCapacity:
         """See `Capacity.shortfall`."""
         name, *variant = resource_parts(key)
         if key[2] == COMPONENT_COPIES:
-            return None
+            component = self._sagemaker.components.by_name.get(name)
+            if component is None:
+                return f"{key[1]} is gone."
+            return None if component.current == count else component.failure_reason or f"{key[1]} has {component.current} copies."
         endpoint = self._sagemaker.endpoints.get(name)
         found = endpoint.variant(variant[0]) if endpoint is not None else None
         if endpoint is None or found is None:

@@ -23,10 +23,15 @@ Provisioned = tuple[str, dict[str, str]]
 Resource = TypeVar("Resource", Model, EndpointConfig, Endpoint, InferenceComponent)
 
 _NAME_CHARACTERS = 63
+_CHANGING = ("Specification", "Specifications", "RuntimeConfig")
 
 
 class EndpointFailedError(RuntimeError):
     """An endpoint did not reach InService."""
+
+
+class ComponentFailedError(RuntimeError):
+    """An inference component did not reach InService, or not as it was to be."""
 
 
 def _request(operation: str, name_member: str, logical_id: str, properties: Properties, stack: str) -> dict[str, Any]:
@@ -178,37 +183,61 @@ class InferenceComponentProvisioner:
         self._sagemaker, self._bridge = sagemaker, bridge
 
     def create(self, logical_id: str, properties: Properties, stack: str) -> Provisioned:
-        """Record the component."""
+        """Create the component; raises `ComponentFailedError` and leaves nothing when its copies do not fit or start."""
         request = _request("CreateInferenceComponent", "InferenceComponentName", logical_id, _with_endpoint(properties), stack)
         tags = {tag["Key"]: tag["Value"] for tag in request.get("Tags", [])}
-        return _described(self._bridge.call(lambda: self._sagemaker.components.create(request, tags)))
+
+        async def _create() -> Provisioned:
+            component = self._sagemaker.components.create(request, tags)
+            await component.settled.wait()
+            if component.status != "InService":
+                reason = component.failure_reason
+                await self._remove(component)
+                raise ComponentFailedError(f"Inference component {component.name} failed: {reason}")
+            return _described(component)
+
+        return self._bridge.run(_create)
 
     def update(self, physical_id: str, old: Properties, new: Properties, stack: str) -> Provisioned:
         """Change specification, copies or tags; what stays the same in the template is left as it is."""
 
-        def change() -> Provisioned:
+        async def _update() -> Provisioned:
             component = _by_arn(self._sagemaker.components.by_name, physical_id)
             if component is None:
                 raise LookupError(f"Inference component {physical_id} does not exist.")
-            changed = {name: value for name, value in new.items() if name != "DeploymentConfig" and old.get(name) != value}
-            given = {**changed, "InferenceComponentName": component.name}
-            if "DeploymentConfig" in new:
-                given["DeploymentConfig"] = new["DeploymentConfig"]
-            model = service_model("sagemaker", OPERATIONS)
-            self._sagemaker.components.update(model.validated("UpdateInferenceComponent", given, from_template=True))
+            await component.settled.wait()
+            changed = {name: new[name] for name in _CHANGING if name in new and old.get(name) != new[name]}
+            if changed:
+                given = {**changed, "InferenceComponentName": component.name}
+                if "DeploymentConfig" in new:
+                    given["DeploymentConfig"] = new["DeploymentConfig"]
+                model = service_model("sagemaker", OPERATIONS)
+                self._sagemaker.components.update(model.validated("UpdateInferenceComponent", given, from_template=True))
+                await component.settled.wait()
+                if component.failure_reason is not None:
+                    raise ComponentFailedError(f"Inference component {component.name} kept its old copies: {component.failure_reason}")
             _set_tags(component, new)
             return _described(component)
 
-        return self._bridge.call(change)
+        return self._bridge.run(_update)
 
     def delete(self, physical_id: str, properties: Properties) -> None:
-        """Delete the component if it is there."""
+        """Delete the component if it is there and wait until its copies are gone."""
 
-        def remove() -> None:
-            if (component := _by_arn(self._sagemaker.components.by_name, physical_id)) is not None:
-                self._sagemaker.components.delete(component.name)
+        async def _delete() -> None:
+            component = _by_arn(self._sagemaker.components.by_name, physical_id)
+            if component is not None:
+                await component.settled.wait()
+                await self._remove(component)
 
-        self._bridge.call(remove)
+        self._bridge.run(_delete)
+
+    async def _remove(self, component: InferenceComponent) -> None:
+        if self._sagemaker.components.by_name.get(component.name) is component:
+            self._sagemaker.components.delete(component.name)
+            await component.settled.wait()
+        if component.name in self._sagemaker.components.by_name:
+            raise ComponentFailedError(f"Inference component {component.name} could not be deleted: {component.failure_reason}")
 
 
 def _with_endpoint(properties: Properties) -> Properties:
@@ -223,6 +252,6 @@ def _described(component: InferenceComponent) -> Provisioned:
         "InferenceComponentStatus": component.status,
         "CreationTime": component.created.isoformat(),
         "LastModifiedTime": component.modified.isoformat(),
-        "RuntimeConfig.CurrentCopyCount": str(component.copies),
+        "RuntimeConfig.CurrentCopyCount": str(component.current),
         "RuntimeConfig.DesiredCopyCount": str(component.copies),
     }

@@ -79,7 +79,8 @@ class Status:
 
     def _endpoint(self, endpoint: Endpoint, fleets: list[dict[str, Any]], *, models: bool) -> dict[str, Any]:
         counters = self._activity.counters(endpoint.name)
-        current = endpoint.fleets
+        components = [one for one in self._sagemaker.components.by_name.values() if one.endpoint_name == endpoint.name]
+        current = endpoint.fleets + [component.run.name for component in components if component.run is not None]
         tenants = sorted(counters.tenants.items(), key=lambda item: -item[1].requests)
         return {
             "name": endpoint.name,
@@ -96,11 +97,7 @@ class Status:
             ],
             "tenant_count": len(tenants),
             "variants": [_variant(variant) for variant in endpoint.variants],
-            "components": [
-                _component(component)
-                for component in self._sagemaker.components.by_name.values()
-                if component.endpoint_name == endpoint.name
-            ],
+            "components": [_component(component) for component in components],
             "instances": [_instance(fleet, instance, current, models=models) for fleet in fleets for instance in fleet["instances"]],
         }
 
@@ -139,7 +136,7 @@ def _variant(variant: Variant) -> dict[str, Any]:
 
 
 def _component(component: InferenceComponent) -> dict[str, Any]:
-    return {"name": component.name, "variant": component.variant_name, "status": component.status, "copies": component.copies}
+    return {"name": component.name, "variant": component.variant_name, "status": component.status, "copies": component.current}
 
 
 def _instance(fleet: dict[str, Any], instance: dict[str, Any], current: list[str], *, models: bool) -> dict[str, Any]:

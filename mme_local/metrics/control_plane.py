@@ -39,8 +39,8 @@ def _component(component: InferenceComponent, variant: Variant) -> ComponentFact
     needs = _specification(component.request, variant.instance_type).get("ComputeResourceRequirements", {})
     return ComponentFacts(
         component.name,
-        None,
-        component.copies,
+        component.run.name if component.run is not None else None,
+        component.current,
         needs.get("NumberOfCpuCoresRequired"),
         int(needs.get("MinMemoryRequiredInMb", 0) * _MIB),
         needs.get("NumberOfAcceleratorDevicesRequired", 0.0),

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from mme_local.wire import AwsError, ValidationError
 
-__all__ = ["already_exists", "could_not_find", "in_progress", "over_instance_limit"]
+__all__ = ["NO_ROOM", "already_exists", "component_in_progress", "could_not_find", "in_progress", "no_capacity", "over_instance_limit"]
+
+
+NO_ROOM = "There is not enough hardware resources on the instances for this endpoint to create a copy of the inference component."
+"""FailureReason of an inference component whose copies do not fit."""
 
 
 def could_not_find(kind: str, arn: str) -> ValidationError:
@@ -20,6 +24,20 @@ def already_exists(kind: str, arn: str) -> ValidationError:
 def in_progress(arn: str) -> ValidationError:
     """An endpoint is changed while a change is under way."""
     return ValidationError(f'Cannot update in-progress endpoint "{arn}".')
+
+
+def component_in_progress(arn: str) -> ValidationError:
+    """An inference component is changed while a change is under way."""
+    return ValidationError(f'Cannot update in-progress inference component "{arn}".')
+
+
+def no_capacity() -> AwsError:
+    """An inference component without a copy is invoked (SageMaker AI guide: Scale an endpoint to zero instances)."""
+    return AwsError(
+        "ValidationError",
+        "Inference Component has no capacity to process this request. ApplicationAutoScaling may be in-progress (if configured) or try to "
+        "increase the capacity by invoking UpdateInferenceComponentRuntimeConfig API.",
+    )
 
 
 def over_instance_limit(instance_type: str, limit: int, used: int, requested: int) -> AwsError:

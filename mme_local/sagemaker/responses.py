@@ -8,7 +8,7 @@ from typing import Any
 
 from mme_local.emulator import Request, authorize
 from mme_local.sagemaker.models import SageMaker
-from mme_local.sagemaker.resources import Endpoint, EndpointConfig, InferenceComponent, Model, ResourceKind, Variant
+from mme_local.sagemaker.resources import Doing, Endpoint, EndpointConfig, InferenceComponent, Model, ResourceKind, Variant
 from mme_local.wire import ValidationError, service_model
 
 __all__ = ["OPERATIONS", "ControlPlane"]
@@ -178,6 +178,20 @@ class ControlPlane:
             described["FailureReason"] = endpoint.failure_reason
         if endpoint.variants:
             described["ProductionVariants"] = [_variant(variant, endpoint) for variant in endpoint.variants]
+        if endpoint.deployment_config is not None:
+            described["LastDeploymentConfig"] = endpoint.deployment_config
+        if endpoint.pending is not None:
+            described["PendingDeploymentSummary"] = {
+                "EndpointConfigName": endpoint.pending.config_name,
+                "ProductionVariants": [
+                    {**_variant(variant, endpoint), "InstanceType": variant.instance_type} for variant in endpoint.pending.variants
+                ],
+                "StartTime": endpoint.pending.started,
+            }
+        if (config := self._sagemaker.configs.get(endpoint.config_name)) is not None:
+            described.update(_only(config.request, ("AsyncInferenceConfig", "ExplainerConfig", "MetricsConfig")))
+            if "DataCaptureConfig" in config.request:
+                described["DataCaptureConfig"] = _data_capture(config.request["DataCaptureConfig"])
         return described
 
     def _list_endpoints(self, given: Mapping[str, Any]) -> Document:
@@ -216,14 +230,16 @@ class ControlPlane:
         component = self._sagemaker.components.get(given["InferenceComponentName"])
         described: Document = {
             **_component(component, self._sagemaker.arn("endpoint", component.endpoint_name)),
-            "RuntimeConfig": {"DesiredCopyCount": component.copies, "CurrentCopyCount": component.copies},
+            "RuntimeConfig": {"DesiredCopyCount": component.copies, "CurrentCopyCount": component.current},
         }
+        if component.failure_reason is not None:
+            described["FailureReason"] = component.failure_reason
         if "Specification" in component.request:
             described["Specification"] = _summary(component.request["Specification"], component)
         else:
             described["Specifications"] = [_summary(one, component) for one in component.request["Specifications"]]
-        if "DeploymentConfig" in component.request:
-            described["LastDeploymentConfig"] = component.request["DeploymentConfig"]
+        if component.deployment_config is not None:
+            described["LastDeploymentConfig"] = component.deployment_config
         return described
 
     def _list_inference_components(self, given: Mapping[str, Any]) -> Document:
@@ -274,7 +290,24 @@ def _variant(variant: Variant, endpoint: Endpoint) -> Document:
         "DesiredWeight": variant.desired_weight,
         "CurrentInstanceCount": variant.current_count,
         "DesiredInstanceCount": variant.desired_count,
+        **({"VariantStatus": [_doing(variant.doing)]} if variant.doing is not None else {}),
         **_only(variant.given, ("ManagedInstanceScaling", "RoutingConfig")),
+    }
+
+
+def _doing(doing: Doing) -> Document:
+    return {"Status": doing.status, "StartTime": doing.started, **({"StatusMessage": doing.message} if doing.message else {})}
+
+
+def _data_capture(config: Mapping[str, Any]) -> Document:
+    """DataCaptureConfig as DescribeEndpoint tells it."""
+    enabled = config.get("EnableCapture", False)
+    return {
+        "EnableCapture": enabled,
+        "CaptureStatus": "Started" if enabled else "Stopped",
+        "CurrentSamplingPercentage": config["InitialSamplingPercentage"],
+        "DestinationS3Uri": config["DestinationS3Uri"],
+        "KmsKeyId": config.get("KmsKeyId", ""),
     }
 
 

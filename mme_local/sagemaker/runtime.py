@@ -1,33 +1,50 @@
-"""The SageMaker runtime: InvokeEndpoint."""
+"""The SageMaker runtime: InvokeEndpoint and InvokeEndpointWithResponseStream."""
 
 from __future__ import annotations
 
-import re
+import json
+from collections.abc import AsyncGenerator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
 
-from mme_facts.limits import INVOKE_BODY_BYTES, TARGET_MODEL_CHARACTERS
-from mme_local.dataplane.interface import InvokeReply, InvokeRequest
+from mme_facts.limits import INVOKE_BODY_BYTES
+from mme_local.dataplane.interface import DataPlaneError, InvokeReply, InvokeRequest, InvokeStream, StreamFailed
 from mme_local.emulator import Request, authorize
+from mme_local.eventstream import CONTENT_TYPE, frame
 from mme_local.faults import Faults
 from mme_local.sagemaker.models import SageMaker
-from mme_local.sagemaker.resources import Endpoint, Variant
-from mme_local.wire import AwsError, Reply
+from mme_local.sagemaker.resources import Endpoint, InferenceComponent, Run
+from mme_local.wire import AwsError, Reply, StreamReply, ValidationError, service_model
 
-__all__ = ["COLD_HEADER", "INSTANCE_HEADER", "Runtime"]
+__all__ = ["COLD_HEADER", "INSTANCE_HEADER", "OPERATIONS", "Runtime", "too_large"]
 
 INSTANCE_HEADER = "x-amzn-mme-local-instance"
 """Local only: the instance that answered."""
 COLD_HEADER = "x-amzn-mme-local-cold"
 """Local only: whether the request waited for its model."""
 
-_TARGET_MODEL = re.compile(r"\S[ -~]*")
-_CUSTOM_ATTRIBUTES_CHARACTERS = 1024
-_COMPONENT = "x-amzn-sagemaker-inference-component"
-_NOT_IMPLEMENTED = 501
-_SERVING = ("InService", "Updating", "SystemUpdating", "RollingBack")
+OPERATIONS = ("InvokeEndpoint", "InvokeEndpointWithResponseStream")
+"""The operations of the runtime that are served."""
+
+_SERVING = ("InService", "Updating", "SystemUpdating", "RollingBack", "UpdateRollbackFailed")
+_COMPONENT, _TARGET_MODEL = "x-amzn-sagemaker-inference-component", "x-amzn-sagemaker-target-model"
+_PART = {":event-type": "PayloadPart", ":content-type": "application/octet-stream", ":message-type": "event"}
+_PART_BYTES = 16 * 1024
+_TOO_LARGE_STATUS = 500
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """What is asked of which fleet, on behalf of whom."""
+
+    request: InvokeRequest
+    run: Run
+    endpoint: Endpoint
+    variant: str
 
 
 class Runtime:
-    """Serves InvokeEndpoint.
+    """Serves invocations.
 
     Args:
         sagemaker: the endpoints.
@@ -44,34 +61,65 @@ class Runtime:
             AwsError: a modelled error of the runtime.
             AccessDeniedError: the caller may not invoke the endpoint, or not with this TargetModel.
         """
-        target_model = request.headers.get("x-amzn-sagemaker-target-model")
-        if (component := request.headers.get(_COMPONENT)) is not None:
-            # The action names both kinds of resources; a caller needs the one that it names (Service Authorization Reference).
-            component_arn = self._sagemaker.arn("inference-component", component)
-            authorize(request, "sagemaker:InvokeEndpoint", component_arn, self._sagemaker.tag_context(component_arn))
-            raise self._component_error(self._serving(endpoint_name), component)
-        context = {} if target_model is None else {"sagemaker:TargetModel": target_model}
-        arn = self._sagemaker.arn("endpoint", endpoint_name)
-        authorize(request, "sagemaker:InvokeEndpoint", arn, {**context, **self._sagemaker.tag_context(arn)})
-        endpoint = self._serving(endpoint_name)
-        _check(request, endpoint, target_model)
-        if (failed := await self._faults.invoke(endpoint.name, target_model or "")) is not None:
-            raise self._error(failed, endpoint, endpoint.variants[0].name)
-        custom_attributes = request.headers.get("x-amzn-sagemaker-custom-attributes")
-        variant, reply = await self._sagemaker.invoke(
-            endpoint,
-            InvokeRequest(
-                body=request.body,
-                target_model=target_model,
-                content_type=request.headers.get("content-type"),
-                accept=request.headers.get("accept"),
-                custom_attributes=custom_attributes,
-            ),
-            request.headers.get("x-amzn-sagemaker-target-variant"),
-        )
+        call = await self._routed(request, endpoint_name, "InvokeEndpoint")
+        reply = await self._sagemaker.hosting.ask(call.run, call.request)
+        if reply.error is None and len(reply.body) > INVOKE_BODY_BYTES:
+            text = f"The response of the model has {len(reply.body)} bytes: at most {INVOKE_BODY_BYTES} are allowed.".encode()
+            reply = replace(reply, status=424, body=text, error="ModelError", original_status=_TOO_LARGE_STATUS)
         if reply.error is not None:
-            raise self._error(reply, endpoint, variant.name)
-        return _answer(reply, variant, custom_attributes)
+            raise self._error(reply, call.endpoint, call.variant)
+        headers = _headers(reply, call)
+        headers["Content-Type"] = reply.content_type or "application/octet-stream"
+        return reply.status, headers, reply.body
+
+    async def stream(self, request: Request, endpoint_name: str) -> StreamReply:
+        """Answer one InvokeEndpointWithResponseStream, which multi-model endpoints do not have.
+
+        Raises:
+            AwsError: a modelled error of the runtime.
+            AccessDeniedError: the caller may not invoke the endpoint.
+        """
+        call = await self._routed(request, endpoint_name, "InvokeEndpointWithResponseStream")
+        answer = await self._sagemaker.hosting.open_stream(call.run, call.request)
+        if answer.error is not None:
+            await answer.aclose()
+            raise self._error(answer, call.endpoint, call.variant)
+        headers = _headers(answer, call)
+        headers["Content-Type"] = CONTENT_TYPE
+        headers["X-Amzn-SageMaker-Content-Type"] = answer.content_type or "application/octet-stream"
+        return StreamReply(answer.status, headers, _events(answer))
+
+    async def _routed(self, request: Request, endpoint_name: str, operation: str) -> _Call:
+        """What is asked of which fleet; raises what InvokeEndpoint refuses before it reaches a container."""
+        component_name, target_model = request.headers.get(_COMPONENT), request.headers.get(_TARGET_MODEL)
+        self._authorize(request, endpoint_name, component_name, target_model)
+        given = _parameters(request, endpoint_name, operation)
+        endpoint = self._serving(endpoint_name)
+        component = self._component(endpoint, component_name, given)
+        if component is None:
+            self._check_target(endpoint, given, operation)
+        if (failed := await self._faults.invoke(endpoint.name, target_model or component_name or "")) is not None:
+            raise self._error(failed, endpoint, component.variant_name if component is not None else endpoint.variants[0].name)
+        asking = InvokeRequest(
+            body=request.body,
+            target_model=target_model,
+            content_type=given.get("ContentType"),
+            accept=given.get("Accept"),
+            custom_attributes=given.get("CustomAttributes"),
+        )
+        if component is not None:
+            return _Call(asking, self._sagemaker.components.run_for_request(component), endpoint, component.variant_name)
+        variant = self._sagemaker.hosting.choose(endpoint, given.get("TargetVariant"))
+        assert variant.run is not None, "the endpoint serves models"
+        return _Call(asking, variant.run, endpoint, variant.name)
+
+    def _authorize(self, request: Request, endpoint_name: str, component: str | None, target_model: str | None) -> None:
+        """The streaming operation asks for the same action (API reference: InvokeEndpointWithResponseStream)."""
+        context = {} if target_model is None else {"sagemaker:TargetModel": target_model}
+        # The action names both kinds of resources; a caller needs the one that it names (Service Authorization Reference).
+        arn_of = self._sagemaker.arn
+        arn = arn_of("endpoint", endpoint_name) if component is None else arn_of("inference-component", component)
+        authorize(request, "sagemaker:InvokeEndpoint", arn, {**context, **self._sagemaker.tag_context(arn)})
 
     def _serving(self, name: str) -> Endpoint:
         endpoint = self._sagemaker.endpoints.get(name)
@@ -79,15 +127,52 @@ class Runtime:
             raise AwsError("ValidationError", f"Endpoint {name} of account {self._sagemaker.account} not found.")
         return endpoint
 
-    def _component_error(self, endpoint: Endpoint, name: str) -> AwsError:
+    def _component(self, endpoint: Endpoint, name: str | None, given: Mapping[str, Any]) -> InferenceComponent | None:
+        """The component that is named; ``None`` for an endpoint of models."""
+        if name is None:
+            if endpoint.hosts_components:
+                raise AwsError(
+                    "ValidationError",
+                    "Inference Component Name header is required for endpoints to which you plan to deploy inference components. Please "
+                    "include Inference Component Name header or consider using SageMaker models.",
+                )
+            return None
+        if not endpoint.hosts_components:
+            raise AwsError(
+                "ValidationError",
+                "Inference Component Name header is not allowed for endpoints to which you do not plan to deploy inference components. "
+                "Please remove Inference Component Name header or consider using inference components.",
+            )
         component = self._sagemaker.components.by_name.get(name)
         if component is None or component.endpoint_name != endpoint.name:
-            return AwsError("ValidationError", f"Inference Component {name} not found for endpoint {endpoint.name}.")
-        text = f"The local cloud records inference components and runs none: {name} answers nothing.".encode()
-        refusal = InvokeReply(424, text, "text/plain", None, cold=False, error="ModelError", original_status=_NOT_IMPLEMENTED)
-        return self._error(refusal, endpoint, component.variant_name)
+            raise AwsError("ValidationError", f"Inference Component {name} not found for endpoint {endpoint.name}.")
+        for member in ("TargetModel", "TargetContainerHostname"):
+            if member in given:
+                raise AwsError("ValidationError", f"{member} is not allowed when invoking the inference component {name}.")
+        if given.get("TargetVariant", component.variant_name) != component.variant_name:
+            raise AwsError("ValidationError", f"Inference Component {name} is not on variant {given['TargetVariant']}.")
+        return component
 
-    def _error(self, reply: InvokeReply, endpoint: Endpoint, variant_name: str) -> AwsError:
+    def _check_target(self, endpoint: Endpoint, given: Mapping[str, Any], operation: str) -> None:
+        target_model, name = given.get("TargetModel"), given.get("TargetVariant")
+        variant = endpoint.variants[0] if name is None else endpoint.variant(name)
+        if variant is None:
+            raise AwsError("ValidationError", f"Variant {name} not found for endpoint {endpoint.name}.")
+        if variant.single_model:
+            if target_model is not None:
+                raise AwsError(
+                    "ValidationError",
+                    f"Endpoint {endpoint.name} is not a multi-model endpoint and does not support target model header {target_model}.",
+                )
+        elif operation != "InvokeEndpoint":
+            raise AwsError("ValidationError", f"Endpoint {endpoint.name} is a multi-model endpoint: it has no response streaming.")
+        elif target_model is None:
+            raise AwsError("ValidationError", f"Endpoint {endpoint.name} is a multi-model endpoint: invoking it requires TargetModel.")
+        if "TargetContainerHostname" in given:
+            kind = "" if variant.single_model else "multi-model "
+            raise AwsError("ValidationError", f"TargetContainerHostname is not allowed when invoking the {kind}endpoint {endpoint.name}.")
+
+    def _error(self, reply: InvokeReply | InvokeStream, endpoint: Endpoint, variant_name: str) -> AwsError:
         assert reply.error is not None
         message = reply.message or ""
         if reply.error != "ModelError":
@@ -108,45 +193,47 @@ class Runtime:
         )
 
 
-def _check(request: Request, endpoint: Endpoint, target_model: str | None) -> None:
-    if len(request.body) > INVOKE_BODY_BYTES:
-        raise too_large()
-    if endpoint.hosts_components:
-        raise AwsError(
-            "ValidationError",
-            "Inference Component Name header is required for endpoints to which you plan to deploy inference components. Please include "
-            "Inference Component Name header or consider using SageMaker models.",
-        )
-    if target_model is None:
-        raise AwsError("ValidationError", f"Endpoint {endpoint.name} is a multi-model endpoint: invoking it requires TargetModel.")
-    if len(target_model) > TARGET_MODEL_CHARACTERS or not _TARGET_MODEL.fullmatch(target_model):
-        raise AwsError(
-            "ValidationError",
-            f"1 validation error detected: Value '{target_model}' at 'targetModel' failed to satisfy constraint: Member must have "
-            rf"length less than or equal to {TARGET_MODEL_CHARACTERS} and satisfy regular expression pattern: \A\S[\p{{Print}}]*\z",
-        )
-    variant = request.headers.get("x-amzn-sagemaker-target-variant")
-    if variant is not None and endpoint.variant(variant) is None:
-        raise AwsError("ValidationError", f"Variant {variant} not found for endpoint {endpoint.name}.")
-    if "x-amzn-sagemaker-target-container-hostname" in request.headers:
-        raise AwsError("ValidationError", f"TargetContainerHostname is not allowed when invoking the multi-model endpoint {endpoint.name}.")
-    if len(request.headers.get("x-amzn-sagemaker-custom-attributes", "")) > _CUSTOM_ATTRIBUTES_CHARACTERS:
-        raise AwsError("ValidationError", f"CustomAttributes is longer than {_CUSTOM_ATTRIBUTES_CHARACTERS} characters.")
+def _parameters(request: Request, endpoint_name: str, operation: str) -> dict[str, Any]:
+    """The members of a request but its body, which come in headers, validated by the service's model."""
+    model = service_model("sagemaker-runtime", OPERATIONS)
+    members = model.header_members(operation)
+    given = {member: request.headers[header] for header, member in members.items() if header in request.headers}
+    if operation != "InvokeEndpoint" and _TARGET_MODEL in request.headers:
+        raise AwsError("ValidationError", f"{operation} does not support TargetModel.")
+    try:
+        return model.validated(operation, {**given, "EndpointName": endpoint_name, "Body": ""})
+    except ValidationError as error:
+        raise AwsError("ValidationError", error.message) from None
+
+
+def _headers(reply: InvokeReply | InvokeStream, call: _Call) -> dict[str, str]:
+    headers = {"x-Amzn-Invoked-Production-Variant": call.variant, COLD_HEADER: "true" if reply.cold else "false"}
+    if reply.instance is not None:
+        headers[INSTANCE_HEADER] = reply.instance
+    if call.request.custom_attributes is not None:
+        headers["X-Amzn-SageMaker-Custom-Attributes"] = call.request.custom_attributes
+    return headers
+
+
+async def _events(answer: InvokeStream) -> AsyncGenerator[bytes, None]:
+    """An answer as events; what breaks off is told by the modelled exceptions of the stream."""
+    try:
+        async for chunk in answer.chunks:
+            for start in range(0, len(chunk), _PART_BYTES):
+                yield frame(_PART, chunk[start : start + _PART_BYTES])
+    except StreamFailed as error:
+        yield _exception("ModelStreamError", Message=str(error), ErrorCode=error.code)
+    except DataPlaneError as error:
+        yield _exception("InternalStreamFailure", Message=str(error))
+    finally:
+        await answer.aclose()
+
+
+def _exception(name: str, **members: str) -> bytes:
+    headers = {":exception-type": name, ":content-type": "application/json", ":message-type": "exception"}
+    return frame(headers, json.dumps(members).encode())
 
 
 def too_large() -> AwsError:
     """The body exceeds the limit of InvokeEndpoint."""
     return AwsError("RequestEntityTooLargeException", f"HTTP content length exceeded {INVOKE_BODY_BYTES} bytes.", 413)
-
-
-def _answer(reply: InvokeReply, variant: Variant, custom_attributes: str | None) -> Reply:
-    headers = {
-        "Content-Type": reply.content_type or "application/octet-stream",
-        "x-Amzn-Invoked-Production-Variant": variant.name,
-        COLD_HEADER: "true" if reply.cold else "false",
-    }
-    if reply.instance is not None:
-        headers[INSTANCE_HEADER] = reply.instance
-    if custom_attributes is not None:
-        headers["X-Amzn-SageMaker-Custom-Attributes"] = custom_attributes
-    return reply.status, headers, reply.body

@@ -286,13 +286,16 @@ class TestStack:
         body = json.loads(template())
         single = {"Image": IMAGE, "ModelDataUrl": f"s3://{BUCKET}/models/one.tar.gz"}
         body["Resources"]["Model"]["Properties"]["PrimaryContainer"] = single
+        (variant,) = body["Resources"]["Config"]["Properties"]["ProductionVariants"]
+        del variant["InstanceType"], variant["InitialInstanceCount"]
+        variant["ServerlessConfig"] = {"MemorySizeInMB": 2048, "MaxConcurrency": 5}
         body["Resources"]["Endpoint"]["Properties"]["EndpointName"] = "failing"
         deployed.cloudformation.create_stack(StackName="failing", TemplateBody=json.dumps(body), Capabilities=["CAPABILITY_IAM"])
         with pytest.raises(Exception, match="ROLLBACK_COMPLETE"):
             deployed.settle("stack_create_complete", "failing")
         events = deployed.cloudformation.describe_stack_events(StackName="failing")["StackEvents"]
         reasons = [event.get("ResourceStatusReason", "") for event in events if event["ResourceStatus"] == "CREATE_FAILED"]
-        assert any("Endpoint failing failed: " in reason and "MultiModel mode" in reason for reason in reasons), reasons
+        assert any("Endpoint failing failed: " in reason and "a variant with ServerlessConfig" in reason for reason in reasons), reasons
         assert [item["EndpointName"] for item in deployed.sagemaker.list_endpoints()["Endpoints"]] == ["shared"]
 
     def test_zz_deleting_ends_the_endpoint_and_everything_of_it(self, deployed, module_bench):

@@ -1,4 +1,4 @@
-"""An endpoint of inference components from a template: recorded, scaled in numbers, authorized, honest when invoked."""
+"""An endpoint of inference components from a template, and what the API answers of them."""
 
 from __future__ import annotations
 
@@ -7,8 +7,13 @@ import json
 import pytest
 from botocore.exceptions import ClientError
 
+from tests.local.test_endpoint_for_real import IMAGE, artifact
+
 TRUST = {"Statement": [{"Effect": "Allow", "Principal": {"Service": "sagemaker.amazonaws.com"}, "Action": "sts:AssumeRole"}]}
-NEEDS = {"ComputeResourceRequirements": {"MinMemoryRequiredInMb": 128}, "Container": {"Image": "x/serving:1"}}
+CONTAINER = {"Image": IMAGE, "ArtifactUrl": "s3://components/a.tar.gz"}
+READS = {"Effect": "Allow", "Action": "s3:GetObject", "Resource": "arn:aws:s3:::components/*"}
+POLICY = {"PolicyName": "read", "PolicyDocument": {"Version": "2012-10-17", "Statement": [READS]}}
+NEEDS = {"ComputeResourceRequirements": {"MinMemoryRequiredInMb": 256}, "Container": CONTAINER}
 ARN = "arn:aws:sagemaker:us-east-1:000000000000"
 
 
@@ -40,7 +45,7 @@ def template(copies=1, memory=256, schedule="cron(0 7 * * ? *)", minimum=0):
     }
     return {
         "Resources": {
-            "Role": resource("AWS::IAM::Role", AssumeRolePolicyDocument={"Version": "2012-10-17", **TRUST}),
+            "Role": resource("AWS::IAM::Role", AssumeRolePolicyDocument={"Version": "2012-10-17", **TRUST}, Policies=[POLICY]),
             "Config": resource(
                 "AWS::SageMaker::EndpointConfig",
                 ExecutionRoleArn={"Fn::GetAtt": ["Role", "Arn"]},
@@ -57,7 +62,7 @@ def template(copies=1, memory=256, schedule="cron(0 7 * * ? *)", minimum=0):
                 EndpointName={"Fn::GetAtt": ["Endpoint", "EndpointName"]},
                 VariantName="AllTraffic",
                 Specification={
-                    "Container": {"Image": "x/serving:1", "ArtifactUrl": "s3://b/a.tar.gz"},
+                    "Container": CONTAINER,
                     "ComputeResourceRequirements": {"MinMemoryRequiredInMb": str(memory), "NumberOfCpuCoresRequired": 0.5},
                 },
                 RuntimeConfig={"CopyCount": copies},
@@ -118,9 +123,23 @@ class Stack:
         self.cloudformation.get_waiter(waiter).wait(StackName="s", WaiterConfig={"Delay": 0.1, "MaxAttempts": 300})
 
 
+@pytest.fixture(scope="module")
+def packed():
+    return artifact()[0]
+
+
 @pytest.fixture
-def stack(bench):
+def stack(bench, packed):
+    bench.client("s3").create_bucket(Bucket="components")
+    bench.client("s3").put_object(Bucket="components", Key="a.tar.gz", Body=packed)
     return Stack(bench)
+
+
+def in_service(bench, name):
+    def status():
+        return bench.document("DescribeInferenceComponent", InferenceComponentName=name)["InferenceComponentStatus"] == "InService"
+
+    bench.wait_for(status)
 
 
 def refusal(call):
@@ -134,12 +153,13 @@ def test_a_template_makes_changes_and_removes_it_all(bench, stack):
     assert outputs == {"Ref": f"{ARN}:inference-component/acme", "Arn": f"{ARN}:inference-component/acme", "Copies": "1"}
     described = bench.document("DescribeInferenceComponent", InferenceComponentName="acme")
     assert described["Specification"]["ComputeResourceRequirements"]["MinMemoryRequiredInMb"] == 256
-    assert described["Specification"]["Container"]["DeployedImage"]["SpecifiedImage"] == "x/serving:1"
+    assert described["Specification"]["Container"]["DeployedImage"]["SpecifiedImage"] == IMAGE
     (variant,) = bench.document("DescribeEndpoint", EndpointName="dedicated")["ProductionVariants"]
     assert variant["ManagedInstanceScaling"]["MinInstanceCount"] == 0
     assert "DeployedImages" not in variant
     (status,) = bench.cloud.status()["endpoints"]
-    assert (status["name"], status["status"], status["instances"], status["requests"]) == ("dedicated", "InService", [], 0)
+    (copy,) = [one["fleet"] for one in status["instances"]]
+    assert (status["name"], status["status"], copy, status["requests"]) == ("dedicated", "InService", "dedicated.1.AllTraffic.acme", 0)
     assert status["components"] == [{"name": "acme", "variant": "AllTraffic", "status": "InService", "copies": 1}]
     scaling = bench.client("application-autoscaling")
     (target,) = scaling.describe_scalable_targets(ServiceNamespace="sagemaker")["ScalableTargets"]
@@ -179,6 +199,7 @@ def test_a_bad_scheduled_action_leaves_no_target(bench, stack):
 def test_a_copy_count_is_left_alone_by_an_update_of_something_else(bench, stack):
     stack.put(template())
     bench.document("UpdateInferenceComponentRuntimeConfig", InferenceComponentName="acme", DesiredRuntimeConfig={"CopyCount": 0})
+    in_service(bench, "acme")
     stack.put(template(memory=512), update=True)
     assert bench.document("DescribeInferenceComponent", InferenceComponentName="acme")["RuntimeConfig"]["DesiredCopyCount"] == 0
 
@@ -187,15 +208,19 @@ def test_answers_of_the_api_have_the_shapes_of_the_service(bench, stack):
     stack.put(template())
     given = {"EndpointName": "dedicated", "Specification": NEEDS, "RuntimeConfig": {"CopyCount": 1}}
     bench.document("CreateInferenceComponent", InferenceComponentName="other", **given)
+    in_service(bench, "other")
     listed = bench.document("ListInferenceComponents", SortBy="Name", SortOrder="Ascending", EndpointNameEquals="dedicated", MaxResults=1)
     assert [item["InferenceComponentName"] for item in listed["InferenceComponents"]] == ["acme"]
     assert "NextToken" in listed
     assert bench.document("ListInferenceComponents", NameContains="OTHER")["InferenceComponents"][0]["VariantName"] == "AllTraffic"
     policy = {"RollingUpdatePolicy": {"MaximumBatchSize": {"Type": "COPY_COUNT", "Value": 1}, "WaitIntervalInSeconds": 0}}
-    bench.document("UpdateInferenceComponent", InferenceComponentName="other", Specification=NEEDS, DeploymentConfig=policy)
+    wanted = {"RuntimeConfig": {"CopyCount": 1}, "DeploymentConfig": policy}
+    bench.document("UpdateInferenceComponent", InferenceComponentName="other", **wanted)
+    in_service(bench, "other")
     assert bench.document("DescribeInferenceComponent", InferenceComponentName="other")["LastDeploymentConfig"] == policy
     bench.document("AddTags", ResourceArn=f"{ARN}:inference-component/other", Tags=[{"Key": "a", "Value": "b"}])
     bench.document("DeleteInferenceComponent", InferenceComponentName="other")
+    bench.wait_for(lambda: not bench.document("ListInferenceComponents", NameContains="other")["InferenceComponents"])
     sagemaker = bench.client("sagemaker")
     bad = {**given, "VariantName": "none"}
     for call, text in (
@@ -205,29 +230,3 @@ def test_answers_of_the_api_have_the_shapes_of_the_service(bench, stack):
     ):
         error = refusal(call)["Error"]
         assert (error["Code"], text in error["Message"]) == ("ValidationException", True), error
-
-
-def test_invoking_one_is_authorized_on_the_component_and_says_that_nothing_runs(bench, stack):
-    stack.put(template())
-
-    def invoke(credentials=None, **given):
-        client = bench.client("sagemaker-runtime", credentials)
-        return refusal(lambda: client.invoke_endpoint(EndpointName="dedicated", Body=b"1", **given))
-
-    answer = invoke(InferenceComponentName="acme")
-    assert (answer["Error"]["Code"], answer["OriginalStatusCode"]) == ("ModelError", 501)
-    assert "records inference components and runs none" in answer["OriginalMessage"]
-    assert "not found for endpoint dedicated" in invoke(InferenceComponentName="none")["Error"]["Message"]
-    without = invoke()["Error"]
-    assert (without["Code"], "Inference Component Name header is required" in without["Message"]) == ("ValidationError", True)
-    assert invoke(TargetModel="acme/a.tar.gz")["Error"]["Code"] == "ValidationError"
-
-    by_tag = {"StringEquals": {"aws:ResourceTag/tenant": "acme"}}
-    statement = {"Effect": "Allow", "Action": "sagemaker:InvokeEndpoint", "Resource": f"{ARN}:inference-component/*", "Condition": by_tag}
-    tenant = bench.user(statement)
-    assert invoke(tenant, InferenceComponentName="acme")["OriginalStatusCode"] == 501
-    given = {"EndpointName": "dedicated", "Specification": NEEDS, "RuntimeConfig": {"CopyCount": 1}}
-    bench.document("CreateInferenceComponent", InferenceComponentName="acme-evil", Tags=[{"Key": "tenant", "Value": "evil"}], **given)
-    for name in ("acme-evil", "none"):
-        assert invoke(tenant, InferenceComponentName=name)["Error"]["Code"] == "AccessDeniedException"
-    assert invoke(tenant)["Error"]["Code"] == "AccessDeniedException", "the endpoint itself is not the tenant's"

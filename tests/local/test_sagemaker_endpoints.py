@@ -4,121 +4,39 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from datetime import UTC, datetime
 
 import pytest
 
-from mme_local.dataplane import InvokeReply, InvokeRequest, StartFailed, UnknownFleet
 from mme_local.images import Image
-from mme_local.sagemaker.models import SageMaker
 from mme_local.wire import AwsError
-
-ROLE = "arn:aws:iam::000000000000:role/execution"
-IMAGE = "683313688378.dkr.ecr.us-east-1.amazonaws.com/sagemaker-xgboost:1.7-1"
-
-
-class MemoryFleets:
-    """A data plane that keeps counts and answers with the fleet's name."""
-
-    def __init__(self):
-        self.fleets, self.history, self.specs = {}, [], {}
-        self.fail_with = self.failing = None
-        self.gate = asyncio.Event()
-        self.gate.set()
-        self.answer_gate = asyncio.Event()
-        self.answer_gate.set()
-
-    async def start_fleet(self, spec, artifacts):
-        self.history.append(("start", spec.endpoint_name))
-        await self.gate.wait()
-        if self.fail_with:
-            raise StartFailed(self.fail_with)
-        if spec.endpoint_name == self.failing:
-            raise StartFailed(f"{self.failing} failed")
-        self.fleets[spec.endpoint_name] = spec.instance_count
-        self.specs[spec.endpoint_name] = spec
-
-    async def resize_fleet(self, endpoint_name, instance_count):
-        await self.gate.wait()
-        if self.fail_with:
-            raise StartFailed(self.fail_with)
-        self.fleets[endpoint_name] = instance_count
-
-    async def stop_fleet(self, endpoint_name):
-        if endpoint_name not in self.fleets:
-            raise UnknownFleet(endpoint_name)
-        self.history.append(("stop", endpoint_name))
-        del self.fleets[endpoint_name]
-
-    async def invoke(self, endpoint_name, request):
-        await self.answer_gate.wait()
-        if endpoint_name not in self.fleets:
-            raise UnknownFleet(endpoint_name)
-        return InvokeReply(200, endpoint_name.encode(), "text/csv", "i-1", False)
-
-    def status(self):
-        return []
+from tests.local.sagemaker_double import IMAGE, ROLE, Double, body, config, created, model, run
 
 
 @pytest.fixture
-def fleets():
-    return MemoryFleets()
+def double():
+    return Double()
 
 
 @pytest.fixture
-def chances():
+def fleets(double):
+    return double.fleets
+
+
+@pytest.fixture
+def chances(double):
     """The numbers that decide where requests go."""
-    return []
+    return double.chances
 
 
 @pytest.fixture
-def images():
+def images(double):
     """What is known of images by their URI."""
-    return {}
+    return double.images
 
 
 @pytest.fixture
-def sagemaker(fleets, chances, images):
-    def check_role(arn):
-        if arn != ROLE:
-            raise AwsError("ValidationException", f"Could not assume role {arn}.")
-
-    return SageMaker(
-        region="us-east-1",
-        account="000000000000",
-        fleets=lambda: fleets,
-        artifacts=lambda bucket, role, endpoint: None,
-        check_role=check_role,
-        now=lambda: datetime.now(UTC),
-        instance_limit=5,
-        image=images.get,
-        chance=lambda: chances.pop(0) if chances else 0.0,
-    )
-
-
-def model(name="m", **container):
-    given = {"Image": IMAGE, "Mode": "MultiModel", "ModelDataUrl": "s3://bucket/models/", **container}
-    return {"ModelName": name, "ExecutionRoleArn": ROLE, "PrimaryContainer": given}
-
-
-def config(name, count=2, model_name="m", variant="AllTraffic"):
-    given = {"VariantName": variant, "ModelName": model_name, "InstanceType": "ml.m5.xlarge", "InitialInstanceCount": count}
-    return {"EndpointConfigName": name, "ProductionVariants": [given]}
-
-
-def created(sagemaker, count=2):
-    sagemaker.create_model(model())
-    sagemaker.create_endpoint_config(config("first", count))
-    return sagemaker.create_endpoint({"EndpointName": "shared", "EndpointConfigName": "first"})
-
-
-async def body(sagemaker, endpoint, variant=None):
-    """What answered: the name of a fleet."""
-    return (await sagemaker.invoke(endpoint, InvokeRequest(b"", "t"), variant))[1].body
-
-
-def run(scenario):
-    return asyncio.run(asyncio.wait_for(scenario, 20))
+def sagemaker(double):
+    return double.sagemaker
 
 
 class TestCreating:
@@ -156,23 +74,42 @@ class TestCreating:
 
     def test_more_instances_than_the_limit_are_refused(self, sagemaker):
         async def scenario():
-            created(sagemaker, count=3)
-            sagemaker.create_endpoint_config(config("large", 3))
-            with pytest.raises(AwsError, match=r"service limit 'ml\.m5\.xlarge for endpoint usage' is 5 Instances") as caught:
+            created(sagemaker, count=5)
+            sagemaker.create_endpoint_config(config("large", 6))
+            with pytest.raises(AwsError, match=r"service limit 'ml\.m5\.xlarge for endpoint usage' is 10 Instances") as caught:
                 sagemaker.create_endpoint({"EndpointName": "second", "EndpointConfigName": "large"})
             assert caught.value.code == "ResourceLimitExceeded"
 
         run(scenario())
 
-    def test_a_single_model_fails_with_the_reason(self, sagemaker):
+    def test_a_single_model_is_a_fleet_of_one_key(self, sagemaker, fleets):
         async def scenario():
-            container = {"Image": IMAGE, "ModelDataUrl": "s3://bucket/one.tar.gz"}
+            container = {"Image": IMAGE, "ModelDataUrl": "s3://bucket/some/one.tar.gz"}
             sagemaker.create_model({"ModelName": "m", "ExecutionRoleArn": ROLE, "PrimaryContainer": container})
             sagemaker.create_endpoint_config(config("first"))
             endpoint = sagemaker.create_endpoint({"EndpointName": "shared", "EndpointConfigName": "first"})
             await endpoint.settled.wait()
-            assert endpoint.status == "Failed"
-            assert "containers in MultiModel mode" in endpoint.failure_reason
+            spec = fleets.specs["shared.1.AllTraffic"]
+            assert (endpoint.status, endpoint.variants[0].single_model) == ("InService", True)
+            assert (spec.bucket, spec.models_prefix, spec.model_key, spec.memory_bytes) == ("bucket", "", "some/one.tar.gz", None)
+
+        run(scenario())
+
+    @pytest.mark.parametrize(
+        ("container", "text"),
+        [
+            ({"Image": IMAGE, "ModelDataSource": {"S3DataSource": {"S3Uri": "s3://bucket/folder/"}}}, "uncompressed model data"),
+            ({"ModelPackageName": "arn:aws:sagemaker:us-east-1:000000000000:model-package/p"}, "model packages are not served"),
+        ],
+    )
+    def test_a_single_model_that_nothing_can_serve_refuses_with_the_reason(self, sagemaker, fleets, container, text):
+        async def scenario():
+            sagemaker.create_model({"ModelName": "m", "ExecutionRoleArn": ROLE, "PrimaryContainer": container})
+            sagemaker.create_endpoint_config(config("first"))
+            endpoint = sagemaker.create_endpoint({"EndpointName": "shared", "EndpointConfigName": "first"})
+            await endpoint.settled.wait()
+            assert endpoint.status == "InService"
+            assert text in fleets.specs["shared.1.AllTraffic"].refusal
 
         run(scenario())
 
@@ -247,134 +184,11 @@ class TestVariants:
 
     def test_all_variants_count_against_the_instance_limit(self, sagemaker):
         async def scenario():
-            two_variants(sagemaker, counts=(3, 3))
-            with pytest.raises(AwsError, match="request delta of 6 Instances"):
+            two_variants(sagemaker, counts=(6, 5))
+            with pytest.raises(AwsError, match="request delta of 11 Instances"):
                 sagemaker.create_endpoint({"EndpointName": "shared", "EndpointConfigName": "first"})
 
         run(scenario())
-
-
-def hosting(name="hosting", **values):
-    variant = {"VariantName": "AllTraffic", "InstanceType": "ml.m5.xlarge", "InitialInstanceCount": 1, **values}
-    return {"EndpointConfigName": name, "ExecutionRoleArn": ROLE, "ProductionVariants": [variant]}
-
-
-def component(name="c", **specification):
-    needs = {"ComputeResourceRequirements": {"MinMemoryRequiredInMb": 256}, "ModelName": "m", **specification}
-    given = {member: value for member, value in needs.items() if value is not None}
-    return {"InferenceComponentName": name, "EndpointName": "dedicated", "Specification": given, "RuntimeConfig": {"CopyCount": 1}}
-
-
-async def dedicated(sagemaker):
-    sagemaker.create_model(model())
-    sagemaker.create_endpoint_config(hosting(ManagedInstanceScaling={"Status": "ENABLED", "MinInstanceCount": 0, "MaxInstanceCount": 2}))
-    endpoint = sagemaker.create_endpoint({"EndpointName": "dedicated", "EndpointConfigName": "hosting"})
-    await endpoint.settled.wait()
-    return endpoint
-
-
-class TestInferenceComponents:
-    def test_their_endpoint_is_in_service_without_a_fleet(self, sagemaker, fleets):
-        async def scenario():
-            endpoint = await dedicated(sagemaker)
-            assert (endpoint.status, endpoint.fleets, fleets.history) == ("InService", [], [])
-            change = {"VariantName": "AllTraffic", "DesiredInstanceCount": 0}
-            sagemaker.update_weights_and_capacities({"EndpointName": "dedicated", "DesiredWeightsAndCapacities": [change]})
-            await endpoint.settled.wait()
-            assert endpoint.variants[0].current_count == 0
-
-        run(scenario())
-
-    def test_a_component_is_recorded_changed_and_goes_before_its_endpoint(self, sagemaker):
-        async def scenario():
-            endpoint = await dedicated(sagemaker)
-            made = sagemaker.components.create(component(), {})
-            assert (made.variant_name, made.copies, made.status) == ("AllTraffic", 1, "InService")
-            sagemaker.components.set_copies("c", 0)
-            assert made.copies == 0
-            with pytest.raises(AwsError, match="has inference components: delete c first"):
-                sagemaker.delete_endpoint("dedicated")
-            sagemaker.components.delete("c")
-            sagemaker.delete_endpoint("dedicated")
-            await endpoint.settled.wait()
-            assert sagemaker.endpoints == {}
-
-        run(scenario())
-
-    @pytest.mark.parametrize(
-        ("change", "text"),
-        [
-            ({"EndpointName": "none"}, "Could not find endpoint"),
-            ({"VariantName": "none"}, 'Could not find variant "none"'),
-            ({"RuntimeConfig": None}, "CopyCount is required"),
-            ({"Specification": None}, "Exactly one of Specification and Specifications"),
-            ({"Specification": {"ModelName": "m"}}, "ComputeResourceRequirements are required"),
-            ({"Specification": component(ModelName="none")["Specification"]}, "Could not find model"),
-            ({"Specification": component(ModelName=None)["Specification"]}, "exactly one of ModelName and Container"),
-            ({"Specification": component(Container={"Image": "i"})["Specification"]}, "exactly one of ModelName and Container"),
-            ({"Specification": component(ModelName=None, Container={})["Specification"]}, r"Container\.Image is required"),
-            (
-                component(ComputeResourceRequirements={"MinMemoryRequiredInMb": 256, "MaxMemoryRequiredInMb": 128}),
-                "MaxMemoryRequiredInMb cannot be less",
-            ),
-            ({"Specification": {"BaseInferenceComponentName": "none"}}, "Could not find inference component"),
-        ],
-    )
-    def test_bad_components_are_refused(self, sagemaker, change, text):
-        async def scenario():
-            await dedicated(sagemaker)
-            given = {member: value for member, value in {**component(), **change}.items() if value is not None}
-            with pytest.raises(AwsError, match=text):
-                sagemaker.components.create(given, {})
-            assert sagemaker.components.by_name == {}
-
-        run(scenario())
-
-    def test_names_are_unique_and_a_base_stays_while_adapters_need_it(self, sagemaker):
-        async def scenario():
-            await dedicated(sagemaker)
-            sagemaker.components.create(component("base"), {})
-            with pytest.raises(AwsError, match="Cannot create already existing inference component"):
-                sagemaker.components.create(component("BASE"), {})
-            adapter = {"BaseInferenceComponentName": "base", "Container": {"ArtifactUrl": "s3://b/a.tar.gz"}}
-            sagemaker.components.create({"InferenceComponentName": "a", "EndpointName": "dedicated", "Specification": adapter}, {})
-            with pytest.raises(AwsError, match="is the base of a"):
-                sagemaker.components.delete("base")
-
-        run(scenario())
-
-    def test_an_endpoint_of_models_takes_none_and_does_not_become_one(self, sagemaker):
-        async def scenario():
-            endpoint = created(sagemaker)
-            await endpoint.settled.wait()
-            with pytest.raises(AwsError, match="need an endpoint whose variants have no ModelName"):
-                sagemaker.components.create({**component(), "EndpointName": "shared"}, {})
-            sagemaker.create_endpoint_config(hosting())
-            with pytest.raises(AwsError, match="cannot change between models and inference components"):
-                sagemaker.update_endpoint({"EndpointName": "shared", "EndpointConfigName": "hosting"})
-
-        run(scenario())
-
-    @pytest.mark.parametrize(
-        ("change", "text"),
-        [
-            ({"ExecutionRoleArn": None}, "ExecutionRoleArn is required"),
-            ({"ExecutionRoleArn": ROLE + "-other"}, "Could not assume role"),
-            (hosting(ManagedInstanceScaling={"MinInstanceCount": 3, "MaxInstanceCount": 2}), "MinInstanceCount cannot be greater"),
-            (hosting(InstanceType=None), "InstanceType is required"),
-            ({"ProductionVariants": hosting()["ProductionVariants"] + config("x", variant="B")["ProductionVariants"]}, "or none has"),
-            (
-                config("x") | {"ProductionVariants": [{**config("x")["ProductionVariants"][0], "ManagedInstanceScaling": {}}]},
-                "inference comp",
-            ),
-        ],
-    )
-    def test_bad_configurations_are_refused(self, sagemaker, change, text):
-        sagemaker.create_model(model())
-        given = {member: value for member, value in {**hosting(), **change}.items() if value is not None}
-        given["ProductionVariants"] = [{k: v for k, v in one.items() if v is not None} for one in given["ProductionVariants"]]
-        with pytest.raises(AwsError, match=text):
-            sagemaker.create_endpoint_config(given)
 
 
 class TestUpdating:
@@ -402,7 +216,7 @@ class TestUpdating:
             await asyncio.sleep(0)
             sagemaker.create_endpoint_config(config("next"))
             sagemaker.update_endpoint({"EndpointName": "shared", "EndpointConfigName": "next"})
-            while endpoint.generation < 2:
+            while endpoint.config_name == "first":
                 await asyncio.sleep(0)
             assert "shared.1.AllTraffic" in fleets.fleets
             fleets.answer_gate.set()
@@ -491,7 +305,7 @@ class TestUpdating:
         [
             ({"VariantName": "Other", "DesiredInstanceCount": 3}, 'Could not find variant "Other"'),
             ({"VariantName": "AllTraffic", "DesiredInstanceCount": 0}, "at least 1 instance"),
-            ({"VariantName": "AllTraffic", "DesiredInstanceCount": 6}, "request delta of 4 Instances"),
+            ({"VariantName": "AllTraffic", "DesiredInstanceCount": 11}, "request delta of 9 Instances"),
         ],
     )
     def test_bad_capacities_are_refused(self, sagemaker, change, text):

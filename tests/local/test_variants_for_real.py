@@ -53,6 +53,18 @@ def template(cache="Enabled", wait=0):
     routing = {"Type": "CANARY", "CanarySize": {"Type": "CAPACITY_PERCENT", "Value": 50}, "WaitIntervalInSeconds": wait}
     return {
         "Resources": {
+            "Errors": resource(
+                "AWS::CloudWatch::Alarm",
+                AlarmName="errors",
+                Namespace="AWS/SageMaker",
+                MetricName="Invocation5XXErrors",
+                Dimensions=[{"Name": "EndpointName", "Value": "both"}, {"Name": "VariantName", "Value": "A"}],
+                Period=60,
+                Statistic="Sum",
+                ComparisonOperator="GreaterThanThreshold",
+                Threshold=5,
+                EvaluationPeriods=1,
+            ),
             "Role": resource("AWS::IAM::Role", AssumeRolePolicyDocument={"Version": "2012-10-17", **TRUST}),
             "Model": model(),
             "Pipeline": model({"Image": "x/after:1", "ModelDataUrl": "s3://artifacts/after.tar.gz"}),
@@ -60,7 +72,6 @@ def template(cache="Enabled", wait=0):
                 "AWS::SageMaker::EndpointConfig",
                 ProductionVariants=[variant("A", "Model", 1), variant("B", "Pipeline", 0)],
                 DataCaptureConfig=capture,
-                KmsKeyId="alias/volumes",
             ),
             "Endpoint": resource(
                 "AWS::SageMaker::Endpoint",
@@ -118,9 +129,7 @@ def test_two_variants_deploy_refuse_honestly_change_and_go(bench):
     bench.client("sagemaker").get_waiter("endpoint_in_service").wait(EndpointName="both", WaiterConfig={"Delay": 0.1, "MaxAttempts": 300})
     assert (variants()["A"]["CurrentInstanceCount"], variants()["B"]["CurrentInstanceCount"]) == (1, 2)
 
-    cloudformation.update_stack(
-        StackName="s", TemplateBody=json.dumps(template(cache="Disabled", wait=60)), Capabilities=["CAPABILITY_IAM"]
-    )
+    cloudformation.update_stack(StackName="s", TemplateBody=json.dumps(template(cache="Disabled", wait=1)), Capabilities=["CAPABILITY_IAM"])
     settled(cloudformation, "stack_update_complete")
     assert (variants()["A"]["CurrentInstanceCount"], variants()["B"]["CurrentInstanceCount"]) == (1, 2), "retained"
     assert variants()["B"]["CurrentWeight"] == 3.0

@@ -6,6 +6,7 @@ import pytest
 
 from mme_local.autoscaling.responses import OPERATIONS as AUTOSCALING
 from mme_local.sagemaker.responses import OPERATIONS as SAGEMAKER
+from mme_local.sagemaker.runtime import OPERATIONS as RUNTIME
 from mme_local.wire import AwsError, ServiceModel, error_reply, service_model
 
 
@@ -77,7 +78,7 @@ def test_templates_may_write_numbers_and_booleans_as_text(sagemaker, autoscaling
 def test_every_pattern_of_the_models_compiles(sagemaker, autoscaling):
     from mme_local import wire
 
-    for model in (sagemaker, autoscaling):
+    for model in (sagemaker, autoscaling, service_model("sagemaker-runtime", RUNTIME)):
         for shape in model._shapes.values():
             if "pattern" in shape:
                 wire._compiled(shape["pattern"])
@@ -98,3 +99,11 @@ def test_error_answers_carry_the_members_of_their_shape():
     assert status == 424
     assert headers["x-amzn-ErrorType"] == "ModelError"
     assert b'"OriginalStatusCode": 500' in body
+
+
+def test_members_in_headers_are_those_of_the_model():
+    model = service_model("sagemaker-runtime", RUNTIME)
+    members = model.header_members("InvokeEndpoint")
+    assert members["x-amzn-sagemaker-target-model"] == "TargetModel"
+    assert members["content-type"] == "ContentType"
+    assert "x-amzn-sagemaker-target-model" not in model.header_members("InvokeEndpointWithResponseStream")

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from mme_local import (
     CloudStartError,
+    ControlPlaneSettings,
     Credentials,
     DuplicateEvent,
     FailDownload,
@@ -31,7 +32,9 @@ from mme_local import (
 )
 
 try:
-    with LocalCloud(directory=Path("cloud"), settings=LocalSettings(instance_limit=4)) as cloud:
+    with LocalCloud(
+        directory=Path("cloud"), settings=LocalSettings(instance_limit=4, control_plane=ControlPlaneSettings(creating_seconds=60))
+    ) as cloud:
         admin: Credentials = cloud.admin
         variables: dict[str, str] = cloud.environment(admin) | cdk_environment(Path("home"))
         buckets = cloud.client("s3", admin).list_buckets()
