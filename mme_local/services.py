@@ -33,6 +33,8 @@ from mme_local.emulator import AccessDeniedError, assume_service_role, deliver_e
 from mme_local.events import Events
 from mme_local.faults import Faults
 from mme_local.images import ImageStore
+from mme_local.logs.emulator import events_of, extract_metrics, serve_queries
+from mme_local.logs.queries import QueryRuns
 from mme_local.loop import LoopBridge
 from mme_local.metrics.control_plane import variants_of
 from mme_local.metrics.publisher import EndpointMetrics
@@ -87,6 +89,9 @@ class Services:
         self._alarms = Alarms(self._metrics, self._clock, region=REGION, account=ACCOUNT)
         connect(self._alarms, EmulatorMessenger(), self._events.publish, region=REGION, account=ACCOUNT)
         take_over(self._metrics, self._alarms, self._clock.time)
+        self._queries = QueryRuns(events_of, self._clock.time)
+        serve_queries(self._queries)
+        extract_metrics(self._metrics, self._clock.time)
         self._evaluating = loop.create_task(self._alarms.run(), name="alarms")
         self._sagemaker = SageMaker(
             region=REGION,
@@ -166,6 +171,7 @@ class Services:
         self._activity.clear()
         self._feed.put("reset")
         self._metrics.clear()
+        self._queries.clear()
         await self._reset_emulator()
 
     async def close(self) -> None:
@@ -174,6 +180,7 @@ class Services:
 
         self._stream.end()
         self._evaluating.cancel()
+        self._queries.close()
         await self._scaler.stop()
         await self._endpoint_metrics.stop()
         await self._sagemaker.close()

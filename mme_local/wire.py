@@ -142,6 +142,10 @@ class ServiceModel:
         """Names of the members of an operation's input."""
         return set(self._shapes[self._inputs[operation]]["members"])
 
+    def enumeration(self, shape_name: str) -> tuple[str, ...]:
+        """The values of an enumeration."""
+        return tuple(self._shapes[shape_name]["enum"])
+
     def _typed(self, shape_name: str, value: object) -> object:
         shape = self._shapes[shape_name]
         if isinstance(value, dict):
