@@ -82,6 +82,7 @@ def serve_queries(runs: QueryRuns) -> None:
     handle_request = cloudwatch_logs.handle_request
 
     async def handle_with_queries(method: str, path: str, headers: Any, body: bytes, query_params: Any) -> Any:
+        """The emulator's handler; it has none for DescribeQueries."""
         if headers.get("x-amz-target", "").partition(".")[2] == "DescribeQueries":
             return handler("DescribeQueries")(_document(body))
         return await handle_request(method, path, headers, body, query_params)
