@@ -2,8 +2,10 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import urllib.request
 from dataclasses import replace
 
 import pytest
@@ -95,3 +97,16 @@ def test_a_folder_that_is_no_cdk_app_is_named(tmp_path):
 
     with pytest.raises(CommandError, match=r"holds no cdk\.json"):
         run_cdk(STATE, tmp_path, ["ls"], print)
+
+
+def test_up_runs_the_cloud_at_the_scale_asked_for(tmp_path):
+    command = [sys.executable, "-m", "mme_cli.main", "up", "--clock-scale", "90", "--json"]
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            state = json.loads("".join(iter(process.stdout.readline, "}\n")) + "}")
+            with urllib.request.urlopen(f"{state['endpoint_url']}/_mme/status") as answer:
+                assert json.load(answer)["clock"]["scale"] == 90.0
+        finally:
+            process.send_signal(signal.SIGINT)
+        process.wait(30)
