@@ -8,6 +8,7 @@ __all__ = [
     "ARTIFACT_BYTES",
     "INVOKE_BODY_BYTES",
     "INVOKE_TIMEOUT_SECONDS",
+    "LAMBDA_ASYNCHRONOUS_EVENT_BYTES",
     "LAMBDA_EVENT_BYTES",
     "MODEL_NAME_CHARACTERS",
     "SAMPLE_BODY_BYTES",
@@ -18,6 +19,8 @@ __all__ = [
 
 LAMBDA_EVENT_BYTES = 6_291_456
 """Greatest synchronous invocation payload of Lambda, request or response (Lambda quotas)."""
+LAMBDA_ASYNCHRONOUS_EVENT_BYTES = 1_048_576
+"""Greatest asynchronous invocation payload of Lambda (Lambda quotas)."""
 API_GATEWAY_BODY_BYTES = 10_485_760
 """Greatest payload of API Gateway (Amazon API Gateway quotas for REST APIs)."""
 API_GATEWAY_TIMEOUT_SECONDS = 29

@@ -7,7 +7,6 @@ each is guarded by a contract test in ``tests/local``.
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
 import functools
 import hashlib
@@ -19,8 +18,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import metadata
 from typing import Any
 
-from mme_facts.limits import API_GATEWAY_TIMEOUT_SECONDS, LAMBDA_EVENT_BYTES
-from mme_local import policy_memory, policy_variables
+from mme_local import emulator_limits, policy_memory, policy_variables
 from mme_local.signatures import parse_signature, signature_holds
 
 __all__ = ["MINISTACK_VERSION", "EmulatorVersionError", "apply", "physical_name", "register_resource_types", "resource_types"]
@@ -31,7 +29,6 @@ MINISTACK_VERSION = "1.5.33"
 
 _HEX_SHA256 = re.compile(r"[0-9a-f]{64}")
 _worker_thread_types: set[str] = set()
-_waiting: set[asyncio.Future[Any]] = set()
 
 
 class EmulatorVersionError(RuntimeError):
@@ -53,7 +50,7 @@ def apply() -> None:
     _run_our_resource_types_on_worker_threads()
     _render_policy_refusals_as_gateway_responses()
     _check_function_policies()
-    _limit_api_calls()
+    emulator_limits.apply()
     _retry_events_of_rules()
     _authorize_described_repositories()
     _miss_images_that_are_not_there()
@@ -267,55 +264,6 @@ def _check_function_policies() -> None:
 
     apigateway_v1._invoke_lambda_proxy_v1 = checked_proxy
     eventbridge._invoke_target = checked_target
-
-
-def _limit_api_calls() -> None:
-    """An API's function gets an event of at most 6 MB, answers with at most 6 MB, and within the integration's timeout.
-
-    Reason: the emulator carries any size and waits for ever, so bodies and waits that fail on AWS would pass
-    (AWS Lambda quotas; Amazon API Gateway quotas: integration timeout).
-    """
-    from ministack.services import apigateway_v1
-
-    invoke_proxy = apigateway_v1._invoke_lambda_proxy_v1
-    call_function = apigateway_v1._call_lambda_raw
-
-    async def sized_call(reference: str, event: Any, **scope: Any) -> Any:
-        if _json_bytes(event) > LAMBDA_EVENT_BYTES:
-            raise _TooLargeError("REQUEST_TOO_LARGE", "Request Too Long")
-        result, error = await call_function(reference, event, **scope)
-        if result is not None and _json_bytes(result.get("body")) > LAMBDA_EVENT_BYTES:
-            raise _TooLargeError("INTEGRATION_FAILURE", "Internal server error")
-        return result, error
-
-    async def limited_proxy(integration: Any, *rest: Any, **scope: Any) -> Any:
-        # The function goes on when the gateway stops waiting, as on AWS: the task is not cancelled.
-        task = asyncio.ensure_future(invoke_proxy(integration, *rest, **scope))
-        _waiting.add(task)
-        task.add_done_callback(_waiting.discard)
-        timeout_seconds = int(integration.get("timeoutInMillis") or API_GATEWAY_TIMEOUT_SECONDS * 1000) / 1000
-        done, _pending = await asyncio.wait({task}, timeout=timeout_seconds)
-        if not done:
-            return apigateway_v1._gw_error("INTEGRATION_TIMEOUT", "Endpoint request timed out")
-        try:
-            return task.result()
-        except _TooLargeError as error:
-            return apigateway_v1._gw_error(*error.args)
-
-    apigateway_v1._call_lambda_raw = sized_call
-    apigateway_v1._invoke_lambda_proxy_v1 = limited_proxy
-
-
-class _TooLargeError(Exception):
-    """Gateway response type and message of a call beyond Lambda's limits."""
-
-
-def _json_bytes(document: Any) -> int:
-    """Size of a document; exact only near the limit, where its body alone is large."""
-    body = document.get("body") if isinstance(document, dict) else document
-    if not isinstance(body, str) or len(body) < LAMBDA_EVENT_BYTES // 8:
-        return 0
-    return len(json.dumps(document, ensure_ascii=False).encode())
 
 
 def _function_allows(reference: str, service: str, source_arn: str, account: str, region: str) -> bool:

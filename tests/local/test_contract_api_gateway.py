@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import socket
 
 import pytest
 
-from mme_facts.limits import LAMBDA_EVENT_BYTES, api_binary_body_bytes
+from mme_facts.limits import API_GATEWAY_BODY_BYTES, LAMBDA_EVENT_BYTES, api_binary_body_bytes
 
 ECHO = """
     import base64, json
@@ -131,6 +132,46 @@ class TestLimits:
         gateway.create_deployment(restApiId=api_id, stageName="v1")
         assert bench.call("GET", f"{api}/a?seconds=0", bench.cloud.admin).status_code == 200
         assert bench.call("GET", f"{api}/a?seconds=3", bench.cloud.admin).status_code == 504
+
+
+class TestLimitsOfOtherIntegrations:
+    @pytest.fixture
+    def integrated(self, bench):
+        """Makes a REST API of one resource with an integration of a kind; returns its URL."""
+
+        def make(kind, **settings):
+            gateway = bench.client("apigateway")
+            api = gateway.create_rest_api(name=bench.name("api"), binaryMediaTypes=["*/*"])["id"]
+            root = gateway.get_resources(restApiId=api)["items"][0]["id"]
+            where = {
+                "restApiId": api,
+                "resourceId": gateway.create_resource(restApiId=api, parentId=root, pathPart="a")["id"],
+                "httpMethod": "POST",
+            }
+            gateway.put_method(**where, authorizationType="AWS_IAM")
+            gateway.put_integration(**where, type=kind, integrationHttpMethod="POST", **settings)
+            gateway.put_method_response(**where, statusCode="200")
+            gateway.put_integration_response(**where, statusCode="200")
+            gateway.create_deployment(restApiId=api, stageName="v1")
+            return f"https://{api}.execute-api.{bench.cloud.region}.amazonaws.com/v1/a"
+
+        return make
+
+    def test_a_body_may_have_10_mb_and_no_byte_more(self, bench, integrated):
+        url = integrated("MOCK", requestTemplates={"application/json": '{"statusCode": 200}'})
+        assert bench.call("POST", url, bench.cloud.admin, body=b"x" * API_GATEWAY_BODY_BYTES).status_code == 200
+        refused = bench.call("POST", url, bench.cloud.admin, body=b"x" * (API_GATEWAY_BODY_BYTES + 1))
+        assert (refused.status_code, refused.json()["message"]) == (413, "HTTP content length exceeded 10485760 bytes.")
+
+    def test_a_caller_who_may_not_call_hears_of_that_and_not_of_the_size(self, bench, integrated):
+        url = integrated("MOCK", requestTemplates={"application/json": '{"statusCode": 200}'})
+        assert bench.call("POST", url, bench.user(), body=b"x" * (API_GATEWAY_BODY_BYTES + 1)).status_code == 403
+
+    def test_a_server_that_does_not_answer_is_not_waited_for(self, bench, integrated):
+        with socket.create_server(("127.0.0.1", 0)) as silent:
+            url = integrated("HTTP_PROXY", uri=f"http://127.0.0.1:{silent.getsockname()[1]}/", timeoutInMillis=1000)
+            refused = bench.call("POST", url, bench.cloud.admin, body=b"1")
+        assert (refused.status_code, refused.json()["message"]) == (504, "Endpoint request timed out")
 
 
 def test_a_gateway_response_replaces_the_body_of_a_refusal(bench, api):
