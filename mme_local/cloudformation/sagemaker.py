@@ -23,6 +23,7 @@ Provisioned = tuple[str, dict[str, str]]
 Resource = TypeVar("Resource", Model, EndpointConfig, Endpoint, InferenceComponent)
 
 _NAME_CHARACTERS = 63
+_FIXED = ("InferenceComponentName", "EndpointName", "VariantName")
 _CHANGING = ("Specification", "Specifications", "RuntimeConfig")
 
 
@@ -206,6 +207,9 @@ class InferenceComponentProvisioner:
             if component is None:
                 raise LookupError(f"Inference component {physical_id} does not exist.")
             await component.settled.wait()
+            if fixed := [name for name in _FIXED if _with_endpoint(old).get(name) != _with_endpoint(new).get(name)]:
+                # The registry schema has no create-only properties for the type, and no operation changes these.
+                raise ComponentFailedError(f"{', '.join(fixed)} of inference component {component.name} cannot be changed: make another")
             changed = {name: new[name] for name in _CHANGING if name in new and old.get(name) != new[name]}
             if changed:
                 given = {**changed, "InferenceComponentName": component.name}

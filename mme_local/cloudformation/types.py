@@ -2,12 +2,14 @@
 
 ``python -m mme_local.cloudformation.types`` prints all types that a local cloud provisions, one a line.
 
-Replacement rules: "Update requires: Replacement" in the CloudFormation template reference.
+Which changes replace a resource comes from the registry schemas (``create_only.json``, made by ``python -m tests.local.create_only``).
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
+from importlib import resources
 from typing import Any, Protocol, cast
 
 from mme_local import patches
@@ -34,83 +36,8 @@ from mme_local.sagemaker.models import SageMaker
 
 __all__ = ["REPLACING", "register"]
 
-REPLACING: Mapping[str, Sequence[str]] = {
-    "AWS::SageMaker::Model": (
-        "ModelName",
-        "Containers",
-        "PrimaryContainer",
-        "ExecutionRoleArn",
-        "EnableNetworkIsolation",
-        "InferenceExecutionConfig",
-        "VpcConfig",
-    ),
-    "AWS::SageMaker::EndpointConfig": (
-        "EndpointConfigName",
-        "ProductionVariants",
-        "ShadowProductionVariants",
-        "AsyncInferenceConfig",
-        "DataCaptureConfig",
-        "ExplainerConfig",
-        "KmsKeyId",
-        "VpcConfig",
-        "EnableNetworkIsolation",
-        "ExecutionRoleArn",
-        "MetricsConfig",
-    ),
-    "AWS::SageMaker::Endpoint": ("EndpointName",),
-    "AWS::SageMaker::InferenceComponent": ("InferenceComponentName", "EndpointName", "VariantName"),
-    "AWS::ApplicationAutoScaling::ScalableTarget": ("ResourceId", "ScalableDimension", "ServiceNamespace"),
-    "AWS::ApplicationAutoScaling::ScalingPolicy": (
-        "PolicyName",
-        "ResourceId",
-        "ScalableDimension",
-        "ScalingTargetId",
-        "ServiceNamespace",
-    ),
-    "AWS::CloudWatch::Alarm": ("AlarmName",),
-    "AWS::CloudWatch::CompositeAlarm": ("AlarmName",),
-    "AWS::EC2::EIP": ("Address", "Domain", "NetworkBorderGroup", "PublicIpv4Pool", "TransferAddress"),
-    "AWS::EC2::FlowLog": (
-        "DeliverCrossAccountRole",
-        "DeliverLogsPermissionArn",
-        "DestinationOptions",
-        "LogDestination",
-        "LogDestinationType",
-        "LogFormat",
-        "LogGroupName",
-        "MaxAggregationInterval",
-        "ResourceId",
-        "ResourceType",
-        "TrafficType",
-    ),
-    "AWS::EC2::NatGateway": ("AllocationId", "ConnectivityType", "PrivateIpAddress", "SubnetId"),
-    "AWS::EC2::SecurityGroupEgress": (
-        "CidrIp",
-        "CidrIpv6",
-        "DestinationPrefixListId",
-        "DestinationSecurityGroupId",
-        "FromPort",
-        "GroupId",
-        "IpProtocol",
-        "ToPort",
-    ),
-    "AWS::EC2::SecurityGroupIngress": (
-        "CidrIp",
-        "CidrIpv6",
-        "FromPort",
-        "GroupId",
-        "GroupName",
-        "IpProtocol",
-        "SourcePrefixListId",
-        "SourceSecurityGroupId",
-        "SourceSecurityGroupName",
-        "SourceSecurityGroupOwnerId",
-        "ToPort",
-    ),
-    "AWS::EC2::SubnetRouteTableAssociation": ("SubnetId",),
-    "AWS::EC2::VPCEndpoint": ("ServiceName", "VpcEndpointType", "VpcId"),
-}
-"""Properties whose change replaces the resource."""
+REPLACING: Mapping[str, Sequence[str]] = json.loads(resources.files(__package__).joinpath("create_only.json").read_text("utf-8"))
+"""Type -> the properties whose change replaces the resource: the create-only ones of its registry schema."""
 
 
 class Provisioner(Protocol):
