@@ -71,7 +71,7 @@ class Instance:
         "disk",
         "disk_bytes",
         "evictions",
-        "expected_bytes",
+        "free_bytes",
         "id",
         "loaded",
         "loads",
@@ -108,17 +108,12 @@ class Instance:
         self.unneeded: dict[str, None] = {}  # those of them that memory does not need, next to be discarded first
         self.used_bytes = 0  # loading, loaded and unloading
         self.unloading_bytes = 0
-        self.expected_bytes = 0  # waiting, downloading and queued
+        self.free_bytes = 0  # the budget less those, and less what is expected: waiting, downloading and queued
         self.used_disk_bytes = 0
         self.requests = 0
         self.loads = 0
         self.evictions = 0
         self.losses = 0
-
-    @property
-    def free_bytes(self) -> int:
-        """See `mme_fleet.routing.InstanceView`."""
-        return self.memory_bytes - self.used_bytes - self.expected_bytes
 
     @property
     def overcommitted_bytes(self) -> int:
@@ -140,7 +135,8 @@ class Instance:
         self.state = InstanceState.UP
         self.awaits_answers = False
         self.zone = zone
-        self.memory_bytes, self.disk_bytes = memory_bytes, disk_bytes
+        self.memory_bytes = self.free_bytes = memory_bytes
+        self.disk_bytes = disk_bytes
         if not disk_kept:
             self.disk.clear()
             self.used_disk_bytes = 0
@@ -159,14 +155,15 @@ class Instance:
     def lose_memory(self) -> None:
         """Go down: everything but the disk is gone."""
         self.state = InstanceState.DOWN
-        self.outstanding = self.used_bytes = self.unloading_bytes = self.expected_bytes = self.active_loads = 0
+        self.outstanding = self.used_bytes = self.unloading_bytes = self.active_loads = 0
+        self.free_bytes = self.memory_bytes
         for gone in (self.loaded, self.pending, self.backlog, self.queue, self.unloading):
             gone.clear()
 
     def expect(self, entry: ModelEntry) -> None:
         """A model is to come into memory, when its turn has come."""
         self.pending[entry.model] = self.backlog[entry.model] = entry
-        self.expected_bytes += entry.accounted_bytes
+        self.free_bytes -= entry.accounted_bytes
 
     def begin(self, entry: ModelEntry) -> None:
         """Its turn has come."""
@@ -176,32 +173,32 @@ class Instance:
 
     def revise_expectation(self, entry: ModelEntry, accounted_bytes: int) -> None:
         """Its size became known."""
-        self.expected_bytes += accounted_bytes - entry.accounted_bytes
+        self.free_bytes -= accounted_bytes - entry.accounted_bytes
         entry.accounted_bytes = accounted_bytes
 
     def enqueue(self, entry: ModelEntry, *, first: bool = False) -> None:
         """It waits for memory."""
         entry.state = ModelState.QUEUED
         self.queue[entry.model] = entry
-        self.queue.move_to_end(entry.model, last=not first)
+        if first:
+            self.queue.move_to_end(entry.model, last=False)
 
     def begin_load(self, entry: ModelEntry) -> None:
         """It leaves the queue; its bytes count from now on."""
         del self.queue[entry.model]
         entry.state = ModelState.LOADING
-        self.expected_bytes -= entry.accounted_bytes
         self.used_bytes += entry.accounted_bytes
 
     def undo_load(self, entry: ModelEntry) -> None:
         """Its load failed and left nothing in memory: it is expected again."""
         self.used_bytes -= entry.accounted_bytes
-        self.expected_bytes += entry.accounted_bytes
 
     def finish_load(self, entry: ModelEntry, measured_bytes: int | None) -> None:
         """It is in memory, as the most recently used."""
         del self.pending[entry.model]
         if measured_bytes is not None:
             self.used_bytes += measured_bytes - entry.accounted_bytes
+            self.free_bytes -= measured_bytes - entry.accounted_bytes
             entry.accounted_bytes = measured_bytes
         entry.state = ModelState.LOADED
         self.active_loads -= 1
@@ -211,7 +208,7 @@ class Instance:
     def drop_pending(self, entry: ModelEntry) -> None:
         """It will not be loaded. A loading one must be undone first."""
         del self.pending[entry.model]
-        self.expected_bytes -= entry.accounted_bytes
+        self.free_bytes += entry.accounted_bytes
         if entry.state is ModelState.WAITING:
             del self.backlog[entry.model]
         else:
@@ -230,6 +227,7 @@ class Instance:
         freed = self.unloading.pop(model)
         self.unloading_bytes -= freed
         self.used_bytes -= freed
+        self.free_bytes += freed
         self._leave(model)
 
     def _leave(self, model: str) -> None:

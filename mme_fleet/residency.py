@@ -153,7 +153,7 @@ class Residency:
 
     def _begin_loads(self, instance: Instance, actions: list[Action]) -> None:
         """Begin the loads whose turn has come, in order; one that nobody waits for any more is dropped."""
-        while (entry := self._next_load(instance)) is not None:
+        while instance.active_loads < self._loads_at_once and (entry := self._next_load(instance)) is not None:
             if not entry.waiting:
                 instance.drop_pending(entry)
                 _remove(self.loaders, entry.model, instance)
@@ -170,8 +170,6 @@ class Residency:
 
     def _next_load(self, instance: Instance) -> ModelEntry | None:
         """Whose turn it is. One whose artifact is about to be removed from disk waits for that, and others pass it."""
-        if instance.active_loads >= self._loads_at_once:
-            return None
         if self._cached:
             return next(iter(instance.backlog.values()), None)
         return next((entry for entry in instance.backlog.values() if entry.model not in instance.unloading), None)

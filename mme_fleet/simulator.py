@@ -468,7 +468,10 @@ class Simulator:
             return
         if isinstance(event, Loaded):
             self._results.loads += 1
-        self._tell(generation, event)
+        if self._observers:
+            self._tell(generation, event)
+        elif actions := generation.fleet.on(event, self._now):
+            self._do(generation, actions)
 
     # The fleet's changes.
 

@@ -134,6 +134,33 @@ def test_the_disk_discards_what_left_memory_first():
     assert driver.fleet.snapshot().instances[0].disk_bytes == 60
 
 
+def test_an_artifact_that_is_being_loaded_again_stays_on_disk():
+    driver = Driver(memory=60, disk=60)
+    for model in ("a", "b", "c"):
+        driver.serve(model)
+    assert driver.resident() == ["b", "c"]
+    driver.request("c")
+    assert driver.request("a")[1] == (Unload("i", "b"),)
+    assert driver.on(Unloaded("i", "b")) == (Load("i", "a"),)
+    driver.request("d")
+    assert driver.on(Downloaded("i", "d", 20))[0] == Discard("i", "b"), "it left memory after a, which memory needs again"
+
+
+def test_an_artifact_that_waits_to_be_loaded_again_stays_on_disk():
+    driver = Driver(memory=60, disk=60)
+    driver.serve("a")
+    driver.serve("b")
+    driver.request("b")
+    driver.request("c")
+    assert driver.on(Downloaded("i", "c", 20)) == (Unload("i", "a"),)
+    driver.request("a")
+    assert driver.on(Unloaded("i", "a")) == (Load("i", "c"),)
+    driver.request("d")
+    actions = driver.on(Downloaded("i", "d", 20))
+    assert error_of(actions).code == "ServiceUnavailable", "b and c are in memory, and a waits for memory"
+    assert Discard("i", "a") not in actions
+
+
 def test_a_download_fails_when_memory_needs_everything_on_the_disk():
     driver = Driver(disk=50)
     driver.serve("a")
