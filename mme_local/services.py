@@ -111,6 +111,7 @@ class Services:
             self._metrics,
             self._clock,
             variants=lambda: variants_of(self._sagemaker),
+            owner=self._sagemaker.owner,
             fleets=lambda: self._data_plane.status() if self._data_plane else [],
         )
         self._endpoint_metrics.start()

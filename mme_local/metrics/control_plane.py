@@ -22,7 +22,7 @@ def variants_of(sagemaker: SageMaker) -> list[VariantFacts]:
             variant.name,
             variant.instance_type,
             variant.current_count,
-            variant.fleet,
+            not variant.single_model,
             endpoint.hosts_components,
             [
                 _component(component, variant)
@@ -39,7 +39,6 @@ def _component(component: InferenceComponent, variant: Variant) -> ComponentFact
     needs = _specification(component.request, variant.instance_type).get("ComputeResourceRequirements", {})
     return ComponentFacts(
         component.name,
-        component.run.name if component.run is not None else None,
         component.current,
         needs.get("NumberOfCpuCoresRequired"),
         int(needs.get("MinMemoryRequiredInMb", 0) * _MIB),

@@ -4,8 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
-__all__ = ["ComponentFacts", "InstanceUse", "VariantFacts"]
+__all__ = ["ComponentFacts", "InstanceUse", "Owner", "VariantFacts"]
+
+
+class Owner(Protocol):
+    """Whose a fleet is: `mme_local.sagemaker.resources.FleetOwner`."""
+
+    @property
+    def endpoint(self) -> str:
+        """Name of the endpoint."""
+
+    @property
+    def variant(self) -> str:
+        """Name of the production variant."""
+
+    @property
+    def component(self) -> str | None:
+        """Name of the inference component whose copies it is; ``None`` for the variant's own model."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,7 +31,6 @@ class ComponentFacts:
 
     Attributes:
         name: its name.
-        fleet: name of its fleet in the data plane; ``None`` while it has none.
         copies: copies that serve.
         cpu_cores: cores that a copy reserves; ``None``: it reserves none.
         memory_bytes: memory that a copy reserves.
@@ -22,7 +38,6 @@ class ComponentFacts:
     """
 
     name: str
-    fleet: str | None
     copies: int
     cpu_cores: float | None
     memory_bytes: int
@@ -38,7 +53,7 @@ class VariantFacts:
         variant: name of the variant.
         instance_type: its instance type.
         instances: instances that it has now.
-        fleet: name of its fleet in the data plane; ``None`` where inference components are hosted.
+        multi_model: whether it serves a multi-model container.
         hosts_components: whether inference components are hosted.
         components: those on it.
     """
@@ -47,7 +62,7 @@ class VariantFacts:
     variant: str
     instance_type: str
     instances: int
-    fleet: str | None
+    multi_model: bool = True
     hosts_components: bool = False
     components: Sequence[ComponentFacts] = ()
 
@@ -62,12 +77,14 @@ class InstanceUse:
     """What the processes of an instance (or of a copy) use.
 
     Attributes:
+        fleet: name of its fleet.
         instance: its name in the fleet.
         cores: processor seconds a second; ``None`` when it has no process of its own to measure.
         memory_bytes: memory of the models' processes, or what the fleet accounts to its models where they have none.
         memory_budget_bytes: what models may take.
     """
 
+    fleet: str
     instance: str
     cores: float | None
     memory_bytes: int

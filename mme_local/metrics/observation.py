@@ -58,7 +58,7 @@ class Minute:
         downloading: of each download.
         loading: of each load.
         unloading: of each unload.
-        busy_seconds: instance -> seconds of its requests and loads, added up.
+        busy_seconds: fleet and instance -> seconds of its requests and loads, added up.
     """
 
     requests: int = 0
@@ -76,7 +76,7 @@ class Minute:
     downloading: list[float] = field(default_factory=list)
     loading: list[float] = field(default_factory=list)
     unloading: list[float] = field(default_factory=list)
-    busy_seconds: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
+    busy_seconds: defaultdict[tuple[str, str], float] = field(default_factory=lambda: defaultdict(float))
 
     def add(self, other: Minute) -> None:
         """Add what happened in the same minute in another fleet."""
@@ -85,8 +85,8 @@ class Minute:
         for name in ("model_latency", "overhead_latency", "loading_wait", "downloading", "loading", "unloading"):
             getattr(self, name).extend(getattr(other, name))
         self.shares.update(other.shares)
-        for instance, seconds in other.busy_seconds.items():
-            self.busy_seconds[instance] += seconds
+        for place, seconds in other.busy_seconds.items():
+            self.busy_seconds[place] += seconds
 
 
 @dataclass(slots=True)
@@ -101,6 +101,9 @@ class _UnderWay:
 class FleetObservation:
     """Follows one fleet.
 
+    Args:
+        name: its name.
+
     Attributes:
         minutes: beginning of a minute -> what happened in it; whoever publishes them takes them out.
         peaks: beginning of ten seconds -> instance -> most requests at a time, being answered or waiting for a load.
@@ -109,7 +112,8 @@ class FleetObservation:
         disk_budget_bytes: instance -> what they may take.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, name: str) -> None:
+        self._name = name
         self.minutes: dict[float, Minute] = {}
         self.peaks: dict[float, dict[str, int]] = {}
         self.loaded: dict[str, set[str]] = {}
@@ -209,7 +213,7 @@ class FleetObservation:
             minute.model_latency.append(_micros(latency))
             minute.overhead_latency.append(_micros(total - latency))
             if request.instance is not None:
-                minute.busy_seconds[request.instance] += latency
+                minute.busy_seconds[self._name, request.instance] += latency
         else:
             minute.overhead_latency.append(_micros(total))
             if request.waited:
@@ -261,7 +265,7 @@ class FleetObservation:
     def _on_loaded(self, event: Loaded, step: Step) -> None:
         if (seconds := self._took(Load, event.instance, event.model, step)) is not None:
             self._minute.loading.append(_micros(seconds))
-            self._minute.busy_seconds[event.instance] += seconds
+            self._minute.busy_seconds[self._name, event.instance] += seconds
             if event.instance in self.loaded:
                 self.loaded[event.instance].add(event.model)
 

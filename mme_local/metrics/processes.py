@@ -58,17 +58,19 @@ class ProcessMeter:
             groups, now = _groups(own), self._now()
             elapsed, since = max(now - self._measured, 1e-3), self._measured
             uses = {
-                fleet["name"]: [self._use(instance, groups.get(instance["pid"]), elapsed, since) for instance in fleet["instances"]]
+                fleet["name"]: [
+                    self._use(fleet["name"], instance, groups.get(instance["pid"]), elapsed, since) for instance in fleet["instances"]
+                ]
                 for fleet in fleets
             }
             self._before = {pid: seconds for group in groups.values() for pid, seconds in group.cpu_seconds.items()}
             self._measured = now
         return uses
 
-    def _use(self, instance: Mapping[str, Any], group: _Group | None, elapsed: float, since: float) -> InstanceUse:
+    def _use(self, fleet: str, instance: Mapping[str, Any], group: _Group | None, elapsed: float, since: float) -> InstanceUse:
         budget, accounted = instance["memory_budget_bytes"], instance["memory_bytes"]
         if group is None:
-            return InstanceUse(instance["id"], None, accounted, budget)
+            return InstanceUse(fleet, instance["id"], None, accounted, budget)
         spent = 0.0
         for pid, seconds in group.cpu_seconds.items():
             if pid in self._before:
@@ -77,7 +79,7 @@ class ProcessMeter:
                 spent += seconds
         # The server itself is no model: its memory is not in the budget.
         models = sum(size for pid, size in group.resident.items() if pid != instance["pid"])
-        return InstanceUse(instance["id"], spent / elapsed, models or accounted, budget)
+        return InstanceUse(fleet, instance["id"], spent / elapsed, models or accounted, budget)
 
 
 def _groups(leaders: set[int]) -> dict[int, _Group]:

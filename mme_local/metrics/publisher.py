@@ -26,7 +26,7 @@ from mme_facts.instances import InstanceType, InstanceTypeError, instance
 from mme_facts.metrics import COMPONENT_NAMESPACE, INSTANCE_NAMESPACE, INVOCATION_NAMESPACE, metric
 from mme_fleet import Step
 from mme_local.clock import CloudClock
-from mme_local.metrics.facts import ComponentFacts, InstanceUse, VariantFacts
+from mme_local.metrics.facts import ComponentFacts, InstanceUse, Owner, VariantFacts
 from mme_local.metrics.observation import FleetObservation, Minute
 from mme_local.metrics.processes import ProcessMeter
 
@@ -69,6 +69,7 @@ class EndpointMetrics:
         sink: takes the data points.
         clock: the cloud's clock.
         variants: the production variants of all endpoints.
+        owner: whose a fleet is, as soon as it runs; ``None`` for an unknown one.
         fleets: `mme_local.dataplane.DataPlane.status`.
         meter: measures processes.
     """
@@ -79,13 +80,14 @@ class EndpointMetrics:
         clock: CloudClock,
         *,
         variants: Callable[[], Sequence[VariantFacts]],
+        owner: Callable[[str], Owner | None],
         fleets: Callable[[], Sequence[Mapping[str, Any]]],
         meter: ProcessMeter | None = None,
     ) -> None:
-        self._sink, self._clock, self._variants, self._fleets = sink, clock, variants, fleets
+        self._sink, self._clock, self._variants, self._owner, self._fleets = sink, clock, variants, owner, fleets
         self._meter = meter or ProcessMeter()
         self._observed: dict[str, FleetObservation] = {}
-        self._owners: dict[str, tuple[VariantFacts, ComponentFacts | None]] = {}
+        self._owners: dict[str, Owner] = {}
         self._no_capacity: dict[str, int] = {}
         self._uses: dict[str, list[InstanceUse]] = {}
         self._measured_at = float("-inf")
@@ -97,7 +99,8 @@ class EndpointMetrics:
         """Take one step of a fleet."""
         observation = self._observed.get(fleet)
         if observation is None:
-            observation = self._observed[fleet] = FleetObservation()
+            observation = self._observed[fleet] = FleetObservation(fleet)
+            self._adopt(fleet)
         observation.take(step, self._clock.time())
 
     def refused(self, component: str) -> None:
@@ -138,7 +141,8 @@ class EndpointMetrics:
         # The clock may have been put back.
         self._windows_published = min(self._windows_published, now // _WINDOW * _WINDOW)
         self._published = min(self._published, now // _MINUTE * _MINUTE)
-        self._adopt()
+        for fleet in self._observed:
+            self._adopt(fleet)
         windows = _ended(self._windows_published, now, _WINDOW)
         minutes = _ended(self._published, now, _MINUTE)
         if windows:
@@ -156,14 +160,23 @@ class EndpointMetrics:
             del self._observed[name]
             self._owners.pop(name, None)
 
-    def _adopt(self) -> None:
-        """Remember whose the fleets are: those of an update or a deletion still have something to say when they are gone."""
-        for variant in self._variants():
-            if variant.fleet is not None:
-                self._owners[variant.fleet] = variant, None
-            for component in variant.components:
-                if component.fleet is not None:
-                    self._owners[component.fleet] = variant, component
+    def _adopt(self, fleet: str) -> None:
+        """Remember whose a fleet is: one of an update or a deletion still has something to say when it is gone."""
+        if fleet not in self._owners and (owner := self._owner(fleet)) is not None:
+            self._owners[fleet] = owner
+
+    def _fleets_of(self, variant: VariantFacts, component: str | None = None) -> list[str]:
+        """The fleets of a variant's own model, or of a component's copies: two while an update shifts traffic."""
+        return [
+            fleet
+            for fleet in self._observed
+            if (owner := self._owners.get(fleet)) is not None
+            and (owner.endpoint, owner.variant, owner.component) == (variant.endpoint, variant.variant, component)
+        ]
+
+    def _uses_of(self, fleets: Sequence[str]) -> list[InstanceUse]:
+        """What the instances in service use."""
+        return [use for fleet in fleets for use in self._uses.get(fleet, ()) if use.instance in self._observed[fleet].loaded]
 
     async def _measure(self) -> None:
         if time.monotonic() - self._measured_at < _MEASURED_SECONDS:
@@ -175,24 +188,21 @@ class EndpointMetrics:
 
     def _publish_windows(self, windows: Sequence[float]) -> None:
         for variant in self._variants():
-            if variant.fleet is not None:
-                self._publish_peaks(variant.fleet, windows, "ConcurrentRequestsPerModel", variant.dimensions)
+            self._publish_peaks(self._fleets_of(variant), windows, "ConcurrentRequestsPerModel", variant.dimensions)
             for component in variant.components:
-                if component.fleet is not None:
-                    self._publish_peaks(component.fleet, windows, "ConcurrentRequestsPerCopy", _of(component))
+                self._publish_peaks(self._fleets_of(variant, component.name), windows, "ConcurrentRequestsPerCopy", _of(component))
 
         for observation in self._observed.values():
             for moment in [moment for moment in observation.peaks if moment <= windows[-1]]:
                 del observation.peaks[moment]
 
-    def _publish_peaks(self, fleet: str, windows: Sequence[float], name: str, dimensions: Mapping[str, str]) -> None:
-        observation = self._observed.get(fleet)
-        if observation is None:
-            return
-        levels = observation.levels()
+    def _publish_peaks(self, fleets: Sequence[str], windows: Sequence[float], name: str, dimensions: Mapping[str, str]) -> None:
         for moment in windows:
-            peaks = observation.peaks.get(moment, {})
-            values = [float(max(level, peaks.get(each, 0))) for each, level in levels.items()]
+            values = [
+                float(max(level, self._observed[fleet].peaks.get(moment, {}).get(each, 0)))
+                for fleet in fleets
+                for each, level in self._observed[fleet].levels().items()
+            ]
             if values:
                 self._sink.put(INVOCATION_NAMESPACE, name, dimensions, values, timestamp=moment, resolution=int(_WINDOW))
 
@@ -208,10 +218,9 @@ class EndpointMetrics:
                 seen = observation.minutes.pop(at)
                 if owner is None:
                     continue
-                variant, component = owner
-                of_variants.setdefault((variant.endpoint, variant.variant), Minute()).add(seen)
-                if component is not None:
-                    of_components.setdefault(component.name, Minute()).add(seen)
+                of_variants.setdefault((owner.endpoint, owner.variant), Minute()).add(seen)
+                if owner.component is not None:
+                    of_components.setdefault(owner.component, Minute()).add(seen)
         current = {(variant.endpoint, variant.variant): variant for variant in self._variants()}
         gone = {key for key in of_variants if key not in current}
         for key, variant in current.items():
@@ -228,7 +237,7 @@ class EndpointMetrics:
             # The shares of its fleets are those of the components' copies.
             of_instances = Counter({1 / variant.instances: seen.requests}) if variant.instances and seen.requests else Counter()
             seen = replace(seen, shares=of_instances)
-        else:
+        elif variant.multi_model:
             self._publish_loads(moment, variant.dimensions, seen)
         self._publish_requests(moment, variant.dimensions, seen, "InvocationsPerInstance")
         self._publish_instances(moment, variant, seen)
@@ -261,16 +270,17 @@ class EndpointMetrics:
         if variant.hosts_components:
             self._publish_hosts(put, variant, kind, seen)
             return
-        observation = self._observed.get(variant.fleet or "")
-        if observation is None or not observation.loaded:
-            return
-        uses = [use for use in self._uses.get(variant.fleet or "", ()) if use.instance in observation.loaded]
+        fleets = self._fleets_of(variant)
+        observations = [self._observed[fleet] for fleet in fleets]
+        uses = self._uses_of(fleets)
         cores = [self._cores(use, seen, kind.vcpus) for use in uses]
         memory = [_share(use.memory_bytes, use.memory_budget_bytes) for use in uses]
-        put("LoadedModelCount", [float(len(models)) for models in observation.loaded.values()])
+        if variant.multi_model:
+            put("LoadedModelCount", [float(len(models)) for each in observations for models in each.loaded.values()])
         put("CPUUtilization", [100.0 * each for each in cores])
         put("MemoryUtilization", memory)
-        put("DiskUtilization", [_share(used, observation.disk_budget_bytes[name]) for name, used in observation.disk_bytes.items()])
+        disks = [(used, each.disk_budget_bytes[name]) for each in observations for name, used in each.disk_bytes.items()]
+        put("DiskUtilization", [_share(used, budget) for used, budget in disks])
         if kind.gpus:
             put("GPUUtilization", [min(100.0 * self._busy(use, seen), 100.0 * kind.gpus) for use in uses])
             put("GPUMemoryUtilization", [each * kind.gpus for each in memory])
@@ -279,7 +289,7 @@ class EndpointMetrics:
         """An endpoint of inference components: the use of all copies, spread over its instances, and what is reserved."""
         if not variant.instances:
             return
-        uses = [use for component in variant.components for use in self._uses.get(component.fleet or "", ())]
+        uses = [use for component in variant.components for use in self._uses_of(self._fleets_of(variant, component.name))]
         cores = min(sum(self._cores(use, seen, kind.vcpus) for use in uses) / variant.instances, kind.vcpus)
         busy = min(sum(self._busy(use, seen) for use in uses) / variant.instances, kind.gpus)
         total_memory = variant.instances * kind.memory_mib * 1024 * 1024
@@ -304,9 +314,7 @@ class EndpointMetrics:
         self._publish_requests(moment, _of(component), seen, "InvocationsPerCopy")
         if refused := seen.no_capacity + self._no_capacity.pop(component.name, 0):
             self._putter(INVOCATION_NAMESPACE, _of(component), moment)("NoCapacityInvocationFailures", [1.0], [float(refused)])
-        uses = self._uses.get(component.fleet or "", ())
-        if not uses:
-            return
+        uses = self._uses_of(self._fleets_of(variant, component.name))
         kind = _type_of(variant.instance_type)
         put = self._putter(COMPONENT_NAMESPACE, _of(component), moment)
         cores = [self._cores(use, seen, kind.vcpus) for use in uses]
@@ -322,7 +330,7 @@ class EndpointMetrics:
         return min(self._busy(use, seen) if use.cores is None else use.cores, float(most))
 
     def _busy(self, use: InstanceUse, seen: Minute) -> float:
-        return seen.busy_seconds[use.instance] / (_MINUTE / self._clock.scale)
+        return seen.busy_seconds[use.fleet, use.instance] / (_MINUTE / self._clock.scale)
 
     def _putter(self, namespace: str, dimensions: Mapping[str, str], moment: float) -> _Put:
         def put(name: str, values: Sequence[float], counts: Sequence[float] | None = None) -> None:

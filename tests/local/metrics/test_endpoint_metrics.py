@@ -40,6 +40,7 @@ from mme_fleet import (
 from mme_local.clock import CloudClock
 from mme_local.metrics.facts import ComponentFacts, InstanceUse, VariantFacts
 from mme_local.metrics.publisher import EndpointMetrics
+from mme_local.sagemaker.resources import FleetOwner
 
 FLEET = "shared-1"
 ON_SHARED = {"EndpointName": "shared", "VariantName": "AllTraffic"}
@@ -138,7 +139,10 @@ class Uses:
     """Stands in for the meter: every instance uses one and a half cores and half of its memory."""
 
     def measure(self, fleets):
-        return {fleet["name"]: [InstanceUse(instance["id"], 1.5, 256, 512) for instance in fleet["instances"]] for fleet in fleets}
+        return {
+            fleet["name"]: [InstanceUse(fleet["name"], instance["id"], 1.5, 256, 512) for instance in fleet["instances"]]
+            for fleet in fleets
+        }
 
 
 @dataclass
@@ -156,19 +160,25 @@ class Stage:
         asyncio.run(self.metrics.publish())
 
 
+def owner_of(variant: VariantFacts) -> Callable[[str], FleetOwner | None]:
+    """All fleets are those of the variant, or of its only component."""
+    component = variant.components[0].name if variant.components else None
+    return lambda _fleet: FleetOwner(variant.endpoint, variant.variant, component, variant.instance_type)
+
+
 def make_stage(*variants: VariantFacts) -> Stage:
     async def made() -> CloudClock:
         return CloudClock()
 
     clock, sink, running = asyncio.run(made()), Sink(), []
     clock.jump(60.0 - clock.time() % 60.0 + 0.01)
-    current = list(variants) or [VariantFacts("shared", "AllTraffic", "ml.g5.xlarge", 1, FLEET)]
+    current = list(variants) or [VariantFacts("shared", "AllTraffic", "ml.g5.xlarge", 1)]
 
     def status():
         return [{"name": each.name, "instances": [{"id": one.instance} for one in each.fleet.snapshot().instances]} for each in running]
 
-    metrics = EndpointMetrics(sink, clock, variants=lambda: current, fleets=status, meter=Uses())
-    fleet = VirtualFleet(metrics, name=current[0].fleet or FLEET)
+    metrics = EndpointMetrics(sink, clock, variants=lambda: current, owner=owner_of(current[0]), fleets=status, meter=Uses())
+    fleet = VirtualFleet(metrics)
     running.append(fleet)
     return Stage(sink, clock, metrics, fleet, current, running)
 
@@ -214,11 +224,33 @@ def test_every_metric_of_a_multi_model_endpoint_is_published(stage):
 
 
 def test_types_without_gpus_have_no_gpu_metrics():
-    stage = make_stage(VariantFacts("shared", "AllTraffic", "ml.m5.xlarge", 1, FLEET))
+    stage = make_stage(VariantFacts("shared", "AllTraffic", "ml.m5.xlarge", 1))
     stage.fleet.up("i-1")
     stage.minute()
     assert {"CPUUtilization", "MemoryUtilization"} <= stage.sink.names()
     assert not any("GPU" in name for name in stage.sink.names())
+
+
+def test_a_single_model_has_no_metrics_of_loads():
+    stage = make_stage(VariantFacts("shared", "AllTraffic", "ml.m5.xlarge", 1, multi_model=False))
+    stage.fleet.tell(InstanceUp("i-1", 500, 500, resident=(("m", 100),)))
+    stage.fleet.request("m")
+    stage.fleet.run()
+    stage.minute()
+    assert stage.sink.of("Invocations") == [1.0]
+    assert not stage.sink.names() & {"ModelCacheHit", "LoadedModelCount", "ModelLoadingTime", "ModelLoadingWaitTime"}
+
+
+def test_while_traffic_shifts_both_fleets_count(stage):
+    other = VirtualFleet(stage.metrics, name="shared-2")
+    stage.running.append(other)
+    for fleet in (stage.fleet, other):
+        fleet.up("i-1")
+        fleet.request("m")
+    stage.minute()
+    assert sum(stage.sink.of("Invocations")) == 2
+    assert len(stage.sink.of("LoadedModelCount")) == len(stage.sink.of("CPUUtilization")) == 2
+    assert stage.sink.of("ConcurrentRequestsPerModel")[:2] == [1.0, 1.0]
 
 
 def test_a_minute_without_requests_has_zeros_and_levels(stage):
@@ -357,7 +389,6 @@ def test_the_last_requests_of_a_replaced_fleet_are_not_lost(stage):
     new.up("i-1")
     new.request("m")
     stage.running[:] = [new]
-    stage.variants[:] = [VariantFacts("shared", "AllTraffic", "ml.g5.xlarge", 1, "shared-2")]
     stage.minute()
     assert Counter(stage.sink.of("Invocations")) == {0.0: 1, 1.0: 2}
 
@@ -381,8 +412,8 @@ ACME = {"InferenceComponentName": "acme"}
 
 class TestComponents:
     def stage(self, copies: int = 2) -> Stage:
-        component = ComponentFacts("acme", FLEET if copies else None, copies, cpu_cores=2.0, memory_bytes=1024, accelerators=1.0)
-        host = VariantFacts("dedicated", "AllTraffic", "ml.g5.xlarge", 2, None, hosts_components=True, components=[component])
+        component = ComponentFacts("acme", copies, cpu_cores=2.0, memory_bytes=1024, accelerators=1.0)
+        host = VariantFacts("dedicated", "AllTraffic", "ml.g5.xlarge", 2, hosts_components=True, components=[component])
         return make_stage(host)
 
     def test_every_metric_of_a_component_and_its_host_is_published(self):
@@ -428,3 +459,17 @@ class TestComponents:
         assert stage.sink.of("NoCapacityInvocationFailures", ACME) == [1.0] * 3
         stage.minute()
         assert len(stage.sink.of("NoCapacityInvocationFailures", ACME)) == 3
+
+
+def test_an_instance_without_a_process_counts_a_core_for_what_it_works_on(stage):
+    class Unmeasured:
+        def measure(self, fleets):
+            return {fleet["name"]: [InstanceUse(fleet["name"], one["id"], None, 0, 1) for one in fleet["instances"]] for fleet in fleets}
+
+    stage.metrics._meter = Unmeasured()
+    stage.fleet.up("i-1")
+    stage.fleet.request("m")
+    stage.fleet.run()
+    stage.minute()
+    assert stage.sink.of("CPUUtilization") == pytest.approx([100 * 1.5 / 60]), "a load of a second and half a second of answering"
+    assert stage.sink.of("GPUUtilization") == pytest.approx([100 * 1.5 / 60])
