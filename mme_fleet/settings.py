@@ -21,7 +21,7 @@ class FleetSettings:
         cache_enabled: `ModelCacheSetting`. With ``False`` a model is unloaded and its artifact removed from disk once no
             request for it is left on the instance.
         uncached_load_factor: with ``cache_enabled`` off, ``load_concurrency`` counts so many times. AWS raises it by a factor of
-            the number of vCPUs (Developer Guide: "Set SageMaker AI multi-model endpoint model caching behavior").
+            the number of vCPUs (Developer Guide: "Multi-model endpoints").
         workers_per_model: worker processes of a loaded model: each takes the overhead and serves one request at a time.
         workers_share_artifact: the workers share one copy of the unpacked artifact (multi-model-server's ``preload_model``,
             which SageMaker's XGBoost image sets); with ``False`` each has its own.

@@ -188,6 +188,12 @@ class FleetMachine(RuleBasedStateMachine):
         self.asked_at[number] = self.now
         self.tell(self.recorder, Request(number, model))
 
+    @rule(models=st.lists(st.sampled_from(["a", "b", "c"]), min_size=3, max_size=6))
+    def burst(self, models: list[str]) -> None:
+        """Queues and turns matter only when much is asked at once."""
+        for model in models:
+            self.request(model)
+
     @rule(model=st.sampled_from(["a", "b", "c", "d", "e"]), answered=st.booleans())
     def serve(self, model: str, answered: bool) -> None:
         """Most orders of single steps never fill the memory: take a request through everything."""
