@@ -79,6 +79,10 @@ class Hosts:
         """What has copies here."""
         return tuple(key for key in self._needs if self.copies(key))
 
+    def needs(self, key: str) -> Needs:
+        """What each copy of a key reserves."""
+        return self._needs[key]
+
     def copies(self, key: str) -> int:
         """Copies of a key."""
         return sum(host[key] for host in self._hosts)

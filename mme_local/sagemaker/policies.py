@@ -46,6 +46,8 @@ class Policy:
         timeout_seconds: how long all of it may take; ``None``: without a limit.
         alarms: names of the alarms that end the update.
         rollback_batch: instances that a rollback brings back at once; ``None``: all of them.
+        new: all instances of the new fleet, of which the moves name a part; ``None`` where they name none.
+        old: the same of the old fleet.
     """
 
     moves: tuple[Move, ...]
@@ -53,6 +55,8 @@ class Policy:
     timeout_seconds: float | None = None
     alarms: tuple[str, ...] = ()
     rollback_batch: int | None = None
+    new: int | None = None
+    old: int | None = None
 
 
 ALL_AT_ONCE = Policy((Move(None, 1.0),))
@@ -142,7 +146,7 @@ def _rolling(given: Mapping[str, Any], old: int, new: int, alarms: tuple[str, ..
         kept = left
     back = given.get("RollbackMaximumBatchSize")
     timeout = given.get("MaximumExecutionTimeoutInSeconds")
-    return _in_time(Policy(tuple(moves), 0.0, timeout, alarms, None if back is None else _instances(back, old)))
+    return _in_time(Policy(tuple(moves), 0.0, timeout, alarms, None if back is None else _instances(back, old), new, old))
 
 
 def _instances(size: Mapping[str, Any], total: int) -> int:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -94,17 +95,17 @@ class Rollout:
         self._check(policy, deadline)
         for number, move in enumerate(policy.moves):
             last = number == len(policy.moves) - 1
-            if number == 0 or any(run.current < _size(run, move.new) for run in change.new):
+            if number == 0 or any(run.current < _size(run, move.new, policy.new) for run in change.new):
                 change.doing("Creating")
                 await change.room(move.new, None if number == 0 else policy.moves[number - 1].old)
-                await self.resize(change.new, move.new)
+                await self.resize(change.new, move.new, policy.new)
             self._check(policy, deadline)
             change.doing("ActivatingTraffic")
             change.shift(move.traffic)
             await self._bake(change, policy, move, deadline)
             if not last and move.old is not None:
                 change.doing("Deleting")
-                await self.resize(change.old, move.old)
+                await self.resize(change.old, move.old, policy.old)
         if policy.termination_wait_seconds:
             change.doing("Baking")
             await self._watch(policy, policy.termination_wait_seconds, deadline)
@@ -119,10 +120,10 @@ class Rollout:
     async def back(self, change: Change, policy: Policy) -> None:
         """Return to the old fleets; raises `RollbackError` when that fails, too."""
         try:
-            batch = policy.rollback_batch or max((run.count for run in change.old), default=0)
             while any(run.current < run.count for run in change.old):
                 for run in change.old:
-                    there = min(run.count, run.current + batch)
+                    batch = run.count if policy.rollback_batch is None else _size(run, policy.rollback_batch, policy.old)
+                    there = min(run.count, run.current + max(1, batch))
                     await change.room(max((new.current for new in change.new), default=0), there)
                     await self.resize([run], there)
                 whole = sum(run.current for run in (*change.old, *change.new))
@@ -134,13 +135,19 @@ class Rollout:
             await self.stop(run)
         await change.room(0, None)
 
-    async def resize(self, runs: Sequence[Run], count: int | None) -> None:
-        """Give fleets ``count`` instances, all of theirs with ``None``; all of them come up, or none of those that are new stays."""
+    async def resize(self, runs: Sequence[Run], count: int | None, total: int | None = None) -> None:
+        """Give fleets ``count`` instances; all of them come up, or none of those that are new stays.
+
+        Args:
+            runs: the fleets.
+            count: instances that each has from then on; ``None``: all of its own.
+            total: what ``count`` is a part of, where the fleets are copies on so many instances: each gets the same part of its own.
+        """
         fresh = [run for run in runs if run.current == 0]
         try:
             async with asyncio.TaskGroup() as group:
                 for run in runs:
-                    group.create_task(self._resize(run, _size(run, count)))
+                    group.create_task(self._resize(run, _size(run, count, total)))
         except BaseException as failure:
             for run in fresh:
                 await self.stop(run)
@@ -198,5 +205,7 @@ class Rollout:
             )
 
 
-def _size(run: Run, count: int | None) -> int:
-    return run.count if count is None else min(run.count, count)
+def _size(run: Run, count: int | None, total: int | None = None) -> int:
+    if count is None:
+        return run.count
+    return min(run.count, count if total is None else math.ceil(run.count * count / total))

@@ -1,0 +1,187 @@
+"""Rules of the runtime that need an answer of the container's making: its size, and streams that break off."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from botocore.eventstream import EventStreamBuffer
+
+from mme_facts.limits import INVOKE_BODY_BYTES
+from mme_local.dataplane import InvokeReply
+from mme_local.dataplane.interface import InvokeStream, StreamFailed, UnknownFleet
+from mme_local.emulator import Request
+from mme_local.sagemaker import runtime
+from mme_local.sagemaker.runtime import Runtime
+from mme_local.wire import AwsError
+from tests.local.sagemaker_double import IMAGE, ROLE, Double, config, model, run
+
+
+@pytest.fixture
+def double(monkeypatch):
+    monkeypatch.setattr(runtime, "authorize", lambda *_arguments: None)
+    return Double()
+
+
+def request(**headers):
+    return Request("POST", "/", {name.replace("_", "-"): value for name, value in headers.items()}, b"1", "key", "us-east-1")
+
+
+async def serving(double, *, single=False):
+    if single:
+        container = {"Image": IMAGE, "ModelDataUrl": "s3://bucket/a.tar.gz"}
+        double.sagemaker.create_model({"ModelName": "m", "ExecutionRoleArn": ROLE, "PrimaryContainer": container})
+    else:
+        double.sagemaker.create_model(model())
+    double.sagemaker.create_endpoint_config(config("first"))
+    endpoint = double.sagemaker.create_endpoint({"EndpointName": "shared", "EndpointConfigName": "first"})
+    await endpoint.settled.wait()
+    return Runtime(double.sagemaker)
+
+
+def test_an_answer_beyond_the_limit_is_the_models_error(double):
+    async def scenario():
+        served = await serving(double)
+        sizes = {"large": INVOKE_BODY_BYTES + 1, "full": INVOKE_BODY_BYTES}
+
+        async def invoke(_fleet, asked):
+            return InvokeReply(200, b"x" * sizes[asked.target_model], "text/csv", "i-1", False)
+
+        double.fleets.invoke = invoke
+        status, _headers, body = await served.invoke(request(x_amzn_sagemaker_target_model="full"), "shared")
+        assert (status, len(body)) == (200, INVOKE_BODY_BYTES)
+        with pytest.raises(AwsError, match="at most 6291456 are allowed") as caught:
+            await served.invoke(request(x_amzn_sagemaker_target_model="large"), "shared")
+        assert (caught.value.code, caught.value.status) == ("ModelError", 424)
+
+    run(scenario())
+
+
+def events(frames):
+    """Events as botocore reads them: type, payload."""
+    buffer = EventStreamBuffer()
+    for part in frames:
+        buffer.add_data(part)
+    return [(message.headers.get(":event-type") or message.headers[":exception-type"], message.payload) for message in buffer]
+
+
+@pytest.mark.parametrize(
+    ("failure", "last"),
+    [
+        (None, ("PayloadPart", b"second")),
+        (
+            StreamFailed("ModelInvocationTimeExceeded", "8 minutes"),
+            ("ModelStreamError", b'{"Message": "8 minutes", "ErrorCode": "ModelInvocationTimeExceeded"}'),
+        ),
+        (UnknownFleet("gone"), ("InternalStreamFailure", b'{"Message": "gone"}')),
+    ],
+    ids=["whole", "timed out", "stopped"],
+)
+def test_a_stream_ends_with_its_last_part_or_says_why_it_breaks_off(double, failure, last):
+    async def chunks():
+        yield b"first"
+        if failure is not None:
+            raise failure
+        yield b"second"
+
+    async def scenario():
+        served = await serving(double, single=True)
+
+        async def stream(_fleet, _asked):
+            return InvokeStream(200, "text/plain", chunks(), "i-1", False)
+
+        double.fleets.stream = stream
+        reply = await served.stream(request(), "shared")
+        assert reply.headers["X-Amzn-SageMaker-Content-Type"] == "text/plain"
+        return events([part async for part in reply.parts])
+
+    assert run(scenario()) == [("PayloadPart", b"first"), last]
+
+
+def test_a_stream_that_is_given_up_lets_its_fleet_go(double):
+    closed = asyncio.Event()
+
+    async def chunks():
+        try:
+            while True:
+                yield b"part"
+        finally:
+            closed.set()
+
+    async def scenario():
+        served = await serving(double, single=True)
+
+        async def stream(_fleet, _asked):
+            return InvokeStream(200, "text/plain", chunks(), "i-1", False)
+
+        double.fleets.stream = stream
+        reply = await served.stream(request(), "shared")
+        assert await anext(reply.parts)
+        double.sagemaker.create_endpoint_config(config("next"))
+        endpoint = double.sagemaker.update_endpoint({"EndpointName": "shared", "EndpointConfigName": "next"})
+        while endpoint.config_name != "next":
+            await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert set(double.fleets.fleets) == {"shared.1.AllTraffic", "shared.2.AllTraffic"}, "the old fleet still answers"
+        await reply.parts.aclose()
+        assert closed.is_set()
+        await endpoint.settled.wait()
+        assert set(double.fleets.fleets) == {"shared.2.AllTraffic"}
+
+    run(scenario())
+
+
+def test_an_error_before_the_stream_is_an_error_of_the_call(double):
+    async def nothing():
+        return
+        yield b""
+
+    async def scenario():
+        served = await serving(double, single=True)
+
+        async def stream(_fleet, _asked):
+            return InvokeStream(424, None, nothing(), "i-1", False, error="ModelError", original_status=500, body=b"broken")
+
+        double.fleets.stream = stream
+        with pytest.raises(AwsError, match="broken") as caught:
+            await served.stream(request(), "shared")
+        assert (caught.value.code, caught.value.members["OriginalStatusCode"]) == ("ModelError", 500)
+
+    run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        ("ModelNotReadyException", 429),
+        ("ModelError", 424),
+        ("InternalFailure", 500),
+        ("ServiceUnavailable", 503),
+        ("InternalDependencyException", 530),
+        ("ValidationError", 400),
+    ],
+)
+def test_every_error_of_the_table_has_its_status(double, error, status):
+    async def scenario():
+        served = await serving(double)
+
+        async def invoke(_fleet, _asked):
+            return InvokeReply(status, b"", None, None, False, error=error, message="text")
+
+        double.fleets.invoke = invoke
+        with pytest.raises(AwsError) as caught:
+            await served.invoke(request(x_amzn_sagemaker_target_model="a"), "shared")
+        assert (caught.value.code, caught.value.status) == (error, status)
+
+    run(scenario())
+
+
+def test_multi_model_endpoints_have_no_streams(double):
+    async def scenario():
+        served = await serving(double)
+        with pytest.raises(AwsError, match="it has no response streaming"):
+            await served.stream(request(), "shared")
+        with pytest.raises(AwsError, match="does not support TargetModel"):
+            await served.stream(request(x_amzn_sagemaker_target_model="a"), "shared")
+
+    run(scenario())
