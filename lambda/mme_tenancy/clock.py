@@ -13,10 +13,14 @@ __all__ = ["Clock", "SystemClock", "timestamp"]
 
 
 class Clock(Protocol):
-    """Wall clock, monotonic clock and sleep, all in seconds."""
+    """Clocks and sleep, all in seconds."""
 
     def time(self) -> float:
         """Seconds since 1970."""
+        ...
+
+    def wall(self) -> float:
+        """Seconds since 1970 by the machine's own clock, where a local cloud's `time` runs faster: for the deadlines of requests."""
         ...
 
     def monotonic(self) -> float:
@@ -29,7 +33,7 @@ class Clock(Protocol):
 
 
 class SystemClock:
-    """The machine's own clock; under a local cloud with a scaled clock (`mme_facts.scaled_time`) its wall clock is that one."""
+    """The machine's own clock; under a local cloud with a scaled clock (`mme_facts.scaled_time`) `time` is that one."""
 
     def __init__(self) -> None:
         self._scaled = ScaledTime.read(os.environ.get(CLOCK_VARIABLE))
@@ -37,6 +41,10 @@ class SystemClock:
     def time(self) -> float:
         """Seconds since 1970."""
         return self._scaled.at(time.time())
+
+    def wall(self) -> float:
+        """Seconds since 1970, never scaled."""
+        return time.time()
 
     def monotonic(self) -> float:
         """Seconds of a clock that never goes back."""

@@ -110,9 +110,9 @@ def idempotent(
         IdempotencyConflictError: the key was used with another request.
         RequestInProgressError: the first request is still running.
     """
-    now = clock.time()
+    now, wall = clock.time(), clock.wall()
     fingerprint = hashlib.sha256(json.dumps(request, sort_keys=True).encode()).hexdigest()
-    mine = IdempotencyRecord(fingerprint, now + _LEASE_SECONDS, int(now) + keep_seconds)
+    mine = IdempotencyRecord(fingerprint, wall + _LEASE_SECONDS, int(now) + keep_seconds)
     before = store.put(key, None, mine)
     if before is not None:
         if before.expires_at > now:
@@ -122,7 +122,7 @@ def idempotent(
                 )
             if before.answer is not None:
                 return before.answer, True
-            if before.lease_until > now:
+            if before.lease_until > wall:
                 raise RequestInProgressError(
                     "the first request with this idempotency key is still running: try again", retry_after_seconds=1
                 )

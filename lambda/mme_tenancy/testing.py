@@ -31,17 +31,23 @@ class FakeClock:
     Attributes:
         now: seconds since 1970.
         slept: every sleep so far, in seconds.
+        ahead: how far `time` is ahead of the machine's clock, as under a local cloud's scaled clock.
     """
 
     now: float = 1_796_000_000.0
     slept: list[float] = field(default_factory=list)
+    ahead: float = 0.0
 
     def time(self) -> float:
         """Seconds since 1970."""
+        return self.now + self.ahead
+
+    def wall(self) -> float:
+        """The machine's clock."""
         return self.now
 
     def monotonic(self) -> float:
-        """The same clock."""
+        """The machine's clock, too."""
         return self.now
 
     def sleep(self, seconds: float) -> None:

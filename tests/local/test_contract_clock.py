@@ -22,7 +22,8 @@ HANDLER = """
     clock = SystemClock()
     def handler(event, context):
         print("fired")
-        return {"scaled": clock.time(), "real": time.time(), "setting": os.environ[CLOCK_VARIABLE], "pid": os.getpid()}
+        times = {"scaled": clock.time(), "wall": clock.wall(), "real": time.time()}
+        return {**times, "setting": os.environ[CLOCK_VARIABLE], "pid": os.getpid()}
     """
 
 
@@ -41,6 +42,7 @@ def test_a_function_sees_the_scaled_clock(fast):
     before, answer, after = shown(fast.cloud), fast.invoke(arn), shown(fast.cloud)
     assert before <= answer["scaled"] <= after
     assert answer["scaled"] - answer["real"] > 10, "the scaled clock runs ahead of the machine's"
+    assert answer["real"] - 1 < answer["wall"] <= answer["real"], "deadlines of requests are real"
 
 
 def test_a_rule_fires_every_scaled_minute(fast):

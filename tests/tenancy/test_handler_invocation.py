@@ -70,6 +70,18 @@ def test_body_and_headers_pass_through_both_ways(call):
     assert (route, request.body, request.content_type, request.accept) == (ROUTE, b"5.1,3.5,1.4,0.2", "text/csv", "text/csv")
 
 
+def test_the_time_left_is_counted_in_real_seconds(call, clock):
+    def left():
+        ((_, _, timeout_seconds),) = call()[1].calls
+        return timeout_seconds
+
+    real = left()
+    clock.ahead = 86400.0
+    assert left() == real, "a local cloud's scaled clock takes nothing away"
+    clock.now += 5.0
+    assert left() == real - 5.0, "what passed at the gateway is gone"
+
+
 def test_a_body_that_is_not_base64_is_text(call, load_event):
     _, runtime = call(event=load_event("invoke") | {"body": "größe", "isBase64Encoded": False})
     assert runtime.calls[0][1].body == "größe".encode()

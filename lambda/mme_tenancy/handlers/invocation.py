@@ -122,7 +122,7 @@ class Invocations:
     def _deadline(self, event: Event, context: LambdaContext, started: float) -> float:
         """When our answer must be on its way: what is left of the gateway's time, counted from the request's arrival there."""
         arrived_ms = (event.get("requestContext") or {}).get("requestTimeEpoch")
-        elapsed = self.clock.time() - arrived_ms / 1000 if isinstance(arrived_ms, int | float) else 0.0
+        elapsed = self.clock.wall() - arrived_ms / 1000 if isinstance(arrived_ms, int | float) else 0.0
         elapsed = min(max(elapsed, 0.0), _MAX_START_SECONDS)
         left = API_GATEWAY_TIMEOUT_SECONDS - _GATEWAY_MARGIN_SECONDS - elapsed
         return started + min(left, context.get_remaining_time_in_millis() / 1000 - _CONTEXT_MARGIN_SECONDS)
