@@ -1,0 +1,47 @@
+"""Where known servers differ from the rules: one table, which the suite and the documentation use."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["DIFFERENCES", "Difference", "differences_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A rule that a known server breaks.
+
+    Attributes:
+        server: its name in `mme_local.dataplane.DataPlaneSettings.servers`.
+        rule: id of the rule.
+        seen: what the server does instead.
+        consequence: what that means for its users.
+        harmful: checking the rule ends the server, so it is not checked.
+    """
+
+    server: str
+    rule: str
+    seen: str
+    consequence: str
+    harmful: bool = False
+
+
+DIFFERENCES = (
+    Difference(
+        "mms",
+        "load.malformed",
+        "answers 500",
+        "none: the platform sends JSON",
+    ),
+    Difference(
+        "mms",
+        "load.too-large-leaves-nothing",
+        "after 507 the model stays registered without workers, and its next load answers 409",
+        "unload a model after a 507, as the local cloud does",
+    ),
+)
+
+
+def differences_of(server: str | None) -> dict[str, Difference]:
+    """The differences of a server, by rule; none of an unknown one."""
+    return {difference.rule: difference for difference in DIFFERENCES if difference.server == server}
