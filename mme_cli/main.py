@@ -173,6 +173,56 @@ def doctor(
 
 
 @app.command(
+    epilog="Examples:  mme conformance http://127.0.0.1:8080  |  mme conformance http://127.0.0.1:8080 --model /models/a --model /models/b "
+    "--broken /models/broken --payload row.csv --content-type text/csv --json"
+)
+def conformance(
+    url: Annotated[str, typer.Argument(help="Address of a running multi-model container, such as http://127.0.0.1:8080.")],
+    model: Annotated[
+        list[str] | None, typer.Option(help="Folder of a valid model, as the container sees it; up to four of them are used.")
+    ] = None,
+    broken: Annotated[str | None, typer.Option(help="Folder of a model that cannot be loaded.")] = None,
+    too_large: Annotated[str | None, typer.Option(help="Folder of a model whose load ends out of memory (507).")] = None,
+    fill: Annotated[int, typer.Option(min=0, help="Load at most so many models until the memory is full (507); 0: do not.")] = 0,
+    payload: Annotated[
+        Path | None, typer.Option(help="File with the body of an invocation that the models answer.", dir_okay=False)
+    ] = None,
+    content_type: Annotated[str, typer.Option(help="Content-Type of the payload.")] = "application/octet-stream",
+    accept: Annotated[str | None, typer.Option(help="Accept of invocations; left out, there is none.")] = None,
+    server: Annotated[str | None, typer.Option(help="Allow the known differences of a server: mms or triton.")] = None,
+    rule: Annotated[
+        list[str] | None, typer.Option(help="Check only this rule and those that it builds on; may be given several times.")
+    ] = None,
+    timeout: Annotated[float, typer.Option(min=0.1, help="Seconds that an answer may take.")] = 60.0,
+    as_json: Json = False,
+) -> None:
+    """Check a container against the multi-model contract and name the rules that it breaks; exit status 1 if the platform relies on one."""
+    from mme_cli.conformance import broken_text, examine_container, print_report, subject_of
+
+    try:
+        subject = subject_of(
+            url,
+            models=model or (),
+            broken=broken,
+            too_large=too_large,
+            fill=fill,
+            payload=payload,
+            content_type=content_type,
+            accept=accept,
+            timeout=timeout,
+        )
+        report = examine_container(subject, server, rule or ())
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
+    if as_json:
+        print_json(report.document())
+    else:
+        print_report(report, stdout)
+    if not report.conforms:
+        raise CommandError(broken_text(report))
+
+
+@app.command(
     epilog='Examples:  eval "$(mme credentials --tenant acme)"  |  mme credentials --admin --json  |  eval "$(mme credentials --operator)"'
 )
 def credentials(

@@ -9,7 +9,9 @@ import pytest
 FOLDER = Path(__file__).parent / "typing"
 
 
-@pytest.mark.parametrize("package", ["mme_constructs", "mme_fleet", "mme_fleet.traffic", "mme_local", "mme_tenancy"])
+@pytest.mark.parametrize(
+    "package", ["mme_constructs", "mme_fleet", "mme_fleet.traffic", "mme_local", "mme_local.conformance", "mme_tenancy"]
+)
 def test_every_public_name_is_used_by_code_that_is_type_checked(package):
     source = (FOLDER / f"use_{package.removeprefix('mme_').replace('.', '_')}.py").read_text("utf-8")
     body = source.rpartition("\n)\n")[2] if "from mme" in source else source

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from mme_local.dataplane.interface import SERVER_NAMES
+
 __all__ = ["DIFFERENCES", "Difference", "differences_of"]
 
 
@@ -43,5 +45,7 @@ DIFFERENCES = (
 
 
 def differences_of(server: str | None) -> dict[str, Difference]:
-    """The differences of a server, by rule; none of an unknown one."""
+    """The differences of a known server, by rule; none of ``None``. Raises `ValueError` for a server that is not known."""
+    if server is not None and server not in SERVER_NAMES:
+        raise ValueError(f"there is no server {server!r}: use one of {', '.join(SERVER_NAMES)}")
     return {difference.rule: difference for difference in DIFFERENCES if difference.server == server}

@@ -95,7 +95,7 @@ def check_container(
 
     Raises:
         UnreachableError: nothing answers at the address.
-        ValueError: there is no such rule.
+        ValueError: there is no such rule, or no such server.
     """
     return asyncio.run(check_container_async(subject, server=server, only=only, progress=progress))
 

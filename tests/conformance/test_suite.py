@@ -36,6 +36,11 @@ def test_the_rule_that_a_wrong_server_breaks_is_named(check, container, rule):
     assert report.conforms is not next(entry.required for entry in RULES if entry.id == rule)
 
 
+def test_a_server_that_is_not_known_is_refused(check):
+    with pytest.raises(ValueError, match="no server 'torchserve': use one of mms"):
+        check(server="torchserve")
+
+
 def test_a_rule_that_does_not_exist_is_refused(check):
     with pytest.raises(ValueError, match=r"no rule load\.all: use one of .*load\.ok"):
         check(only=["load.all"])
@@ -77,11 +82,11 @@ def test_models_of_others_are_left_alone(check, container):
 def test_differences_of_a_known_server_are_allowed(monkeypatch, check, container):
     from mme_local.conformance import differences
 
-    entry = differences.Difference("known", "load.malformed", "500", "none")
-    harmful = differences.Difference("known", "invoke.big", "it dies", "none", harmful=True)
+    entry = differences.Difference("mms", "load.malformed", "500", "none")
+    harmful = differences.Difference("mms", "invoke.big", "it dies", "none", harmful=True)
     monkeypatch.setattr(differences, "DIFFERENCES", (entry, harmful))
     allowed, other = (
-        check(container(WRONG["load.malformed"]), server=name, only=["load.malformed", "invoke.big"]) for name in ("known", "unknown")
+        check(container(WRONG["load.malformed"]), server=name, only=["load.malformed", "invoke.big"]) for name in ("mms", "simulated")
     )
     outcomes = {result.rule.id: result.outcome for result in allowed.results}
     assert (outcomes["load.malformed"], outcomes["invoke.big"]) == (Outcome.ALLOWED, Outcome.NOT_CHECKED)
