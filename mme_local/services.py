@@ -196,7 +196,10 @@ class Services:
             from mme_local.dataplane import DataPlane
 
             self._data_plane = DataPlane(
-                self._directory, self._settings.data_plane, observers=[self._endpoint_metrics, self._activity], faults=self._faults
+                self._directory,
+                self._settings.data_plane,
+                observers=[self._sagemaker, self._endpoint_metrics, self._activity],
+                faults=self._faults,
             )
         return self._data_plane
 

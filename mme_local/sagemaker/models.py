@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from mme_facts.instances import has_local_storage
+from mme_fleet import InstanceUp, Step
 from mme_local.dataplane.interface import ArtifactSource, InvokeReply, InvokeRequest
 from mme_local.images import Image
 from mme_local.sagemaker import exceptions, notices
@@ -229,6 +230,11 @@ class SageMaker:
         variant = self.hosting.choose(endpoint, variant_name)
         assert variant.run is not None
         return variant, await self.hosting.ask(variant.run, request)
+
+    def __call__(self, fleet: str, step: Step) -> None:
+        """Take a step of a fleet, as a `StepObserver`: CurrentInstanceCount grows with the instances that come up."""
+        if isinstance(step.event, InstanceUp):
+            self.hosting.rollout.instance_up(fleet)
 
     def owner(self, fleet: str) -> FleetOwner | None:
         """Whose a fleet of the data plane is; ``None`` for one that is gone."""

@@ -88,6 +88,13 @@ class Rollout:
         drained: Callable[[str], Awaitable[None]],
     ) -> None:
         self._fleets, self._clock, self._alarms, self._poll_seconds, self._drained = fleets, clock, alarms, poll_seconds, drained
+        self._growing: dict[str, tuple[Run, int]] = {}
+
+    def instance_up(self, fleet: str) -> None:
+        """An instance of a fleet serves: one that grows has one more of those that it shall have."""
+        if (growing := self._growing.get(fleet)) is not None:
+            run, count = growing
+            run.set_current(min(run.current + 1, count))
 
     async def forward(self, change: Change, policy: Policy) -> None:
         """Go from the old fleets to the new ones, but for the end of the old ones (`finish`). What fails is left for `back`."""
@@ -161,10 +168,19 @@ class Rollout:
         if count == 0:
             await self.stop(run)
             return
-        if run.current == 0:
-            await self._fleets().start_fleet(replace(run.spec, instance_count=count), run.artifacts)
-        else:
-            await self._fleets().resize_fleet(run.name, count)
+        before = run.current
+        if count > before:
+            self._growing[run.name] = run, count
+        try:
+            if before == 0:
+                await self._fleets().start_fleet(replace(run.spec, instance_count=count), run.artifacts)
+            else:
+                await self._fleets().resize_fleet(run.name, count)
+        except BaseException:
+            run.set_current(before)
+            raise
+        finally:
+            self._growing.pop(run.name, None)
         run.set_current(count)
 
     async def stop(self, run: Run) -> None:

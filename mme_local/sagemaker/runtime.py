@@ -94,6 +94,10 @@ class Runtime:
         component_name, target_model = request.headers.get(_COMPONENT), request.headers.get(_TARGET_MODEL)
         self._authorize(request, endpoint_name, component_name, target_model)
         given = _parameters(request, endpoint_name, operation)
+        if "SessionId" in given:
+            raise AwsError(
+                "ValidationError", "SessionId: the local cloud serves no sessions, because its containers open none. Leave it out."
+            )
         endpoint = self._serving(endpoint_name)
         component = self._component(endpoint, component_name, given)
         if component is None:

@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from mme_fleet import InstanceUp, Step
 from mme_local.sagemaker.settings import ControlPlaneSettings
 from mme_local.wire import AwsError
 from tests.local.sagemaker_double import Double, body, config, created, run
@@ -287,6 +288,30 @@ def test_a_scaling_that_fails_rolls_back_with_its_own_status(double):
         (variant,) = endpoint.variants
         assert (variant.desired_count, variant.current_count, variant.desired_weight, variant.doing) == (2, 2, 1.0, None)
         assert endpoint.failure_reason == "Unable to provision requested ML compute capacity"
+
+    run(scenario())
+
+
+def test_the_current_count_grows_with_the_instances_that_come_up(double):
+    async def scenario():
+        endpoint = await serving(double, count=2)
+        (variant,) = endpoint.variants
+        double.fleets.gate.clear()
+        change = {"VariantName": "AllTraffic", "DesiredInstanceCount": 4}
+        double.sagemaker.update_weights_and_capacities({"EndpointName": "shared", "DesiredWeightsAndCapacities": [change]})
+        await until(lambda: variant.doing is not None)
+        await asyncio.sleep(0)
+        up = Step(0.0, InstanceUp("i", 1, 1), ())
+        double.sagemaker("another", up)
+        assert (variant.current_count, variant.desired_count) == (2, 4)
+        double.sagemaker("shared.1.AllTraffic", up)
+        assert (variant.current_count, variant.desired_count) == (3, 4)
+        double.fleets.fail_with = "no more instances"
+        double.fleets.gate.set()
+        await endpoint.settled.wait()
+        assert (variant.current_count, variant.desired_count, endpoint.failure_reason) == (2, 2, "no more instances")
+        double.sagemaker("shared.1.AllTraffic", up)
+        assert variant.current_count == 2, "an instance that comes back is no new one"
 
     run(scenario())
 

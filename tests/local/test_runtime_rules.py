@@ -176,6 +176,17 @@ def test_every_error_of_the_table_has_its_status(double, error, status):
     run(scenario())
 
 
+def test_sessions_are_refused_with_the_reason(double):
+    async def scenario():
+        served = await serving(double, single=True)
+        for session in ("NEW_SESSION", "s-1"):
+            with pytest.raises(AwsError, match="serves no sessions") as caught:
+                await served.invoke(request(x_amzn_sagemaker_session_id=session), "shared")
+            assert caught.value.code == "ValidationError"
+
+    run(scenario())
+
+
 def test_multi_model_endpoints_have_no_streams(double):
     async def scenario():
         served = await serving(double)

@@ -346,6 +346,24 @@ class TestEnding:
         run(scenario())
 
 
+class TestDeletingWhatIsUsed:
+    def test_a_model_and_a_configuration_in_use_go_and_the_endpoint_serves_and_scales_on(self, sagemaker, fleets):
+        async def scenario():
+            endpoint = created(sagemaker)
+            await endpoint.settled.wait()
+            sagemaker.delete_model("m")
+            sagemaker.delete_endpoint_config("first")
+            assert await body(sagemaker, endpoint) == b"shared.1.AllTraffic"
+            change = {"VariantName": "AllTraffic", "DesiredInstanceCount": 3}
+            sagemaker.update_weights_and_capacities({"EndpointName": "shared", "DesiredWeightsAndCapacities": [change]})
+            await endpoint.settled.wait()
+            assert (endpoint.status, fleets.fleets) == ("InService", {"shared.1.AllTraffic": 3})
+            with pytest.raises(AwsError, match="Could not find endpoint configuration"):
+                sagemaker.update_endpoint({"EndpointName": "shared", "EndpointConfigName": "first"})
+
+        run(scenario())
+
+
 class TestImages:
     LABEL = "com.amazonaws.sagemaker.capabilities.multi-models"
 
