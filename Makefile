@@ -60,6 +60,7 @@ LOCK := --universal --python-version 3.11 --generate-hashes --no-header --no-ann
 lock: $(READY)  ## resolve the dependencies anew
 	@$(BIN)/uv pip compile $(LOCK) --group build -o requirements-build.lock
 	@$(BIN)/uv pip compile $(LOCK) pyproject.toml --all-extras --group dev -o requirements.lock
+	@for name in tests/e2e/environments/*.in; do $(BIN)/uv pip compile $(LOCK) $$name -o $${name%.in}.lock; done
 
 clean:  ## remove the environment and everything built
 	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .mme cdk.out build dist

@@ -12,12 +12,18 @@ if TYPE_CHECKING:
     from mme_fleet.traffic.fitting import fit, fit_mixture
     from mme_fleet.traffic.genai import GenAiRequests, read_genai_loads, read_genai_requests
     from mme_fleet.traffic.generator import generate
+    from mme_fleet.traffic.presets import AZURE_2019, AZURE_2019_TAIL, GENAI_2026, GENAI_LOAD_SECONDS, GENAI_LORA_LOAD_SECONDS
     from mme_fleet.traffic.rows import TraceFormatError
     from mme_fleet.traffic.settings import Bursts, Churn, Diurnal, Periodic, Sessions, TrafficSettings
     from mme_fleet.traffic.shape import TraceShape, shape_of
     from mme_fleet.traffic.trace import Population, Trace
 
 __all__ = [
+    "AZURE_2019",
+    "AZURE_2019_TAIL",
+    "GENAI_2026",
+    "GENAI_LOAD_SECONDS",
+    "GENAI_LORA_LOAD_SECONDS",
     "AzureSample",
     "Bursts",
     "Churn",
@@ -51,6 +57,7 @@ _EXPORTS = {
     **dict.fromkeys(("fit", "fit_mixture"), "fitting"),
     **dict.fromkeys(("GenAiRequests", "read_genai_loads", "read_genai_requests"), "genai"),
     "generate": "generator",
+    **dict.fromkeys(("AZURE_2019", "AZURE_2019_TAIL", "GENAI_2026", "GENAI_LOAD_SECONDS", "GENAI_LORA_LOAD_SECONDS"), "presets"),
     "TraceFormatError": "rows",
     **dict.fromkeys(("Bursts", "Churn", "Diurnal", "Periodic", "Sessions", "TrafficSettings"), "settings"),
     **dict.fromkeys(("TraceShape", "shape_of"), "shape"),

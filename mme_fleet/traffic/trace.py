@@ -118,7 +118,7 @@ class Trace:
         service_seconds: how long the container answers each; ``None``: the model's mean.
 
     Raises:
-        ValueError: lengths differ, times go back or end late, a model does not exist.
+        ValueError: lengths differ, times go back or end late, a model does not exist, the duration is not above 0.
     """
 
     population: Population
@@ -134,6 +134,8 @@ class Trace:
         object.__setattr__(self, "seconds", seconds)
         object.__setattr__(self, "model", model)
         object.__setattr__(self, "duration_seconds", float(self.duration_seconds))
+        if not 0 < self.duration_seconds < np.inf:
+            raise ValueError(f"duration_seconds is {self.duration_seconds}: use a finite number above 0")
         _check_length("model", model, len(seconds))
         if len(seconds):
             if not (seconds[1:] >= seconds[:-1]).all():
@@ -179,8 +181,8 @@ class Trace:
 
     def between(self, start: float, end: float) -> Trace:
         """The requests from ``start`` (included) to ``end`` (excluded), with times counted from ``start``; all models stay."""
-        if not 0 <= start < end:
-            raise ValueError(f"between {start} and {end}: use 0 <= start < end")
+        if not 0 <= start < min(end, self.duration_seconds):
+            raise ValueError(f"between {start} and {end}: use 0 <= start < end, and start before the trace's end, {self.duration_seconds}")
         part = slice(*np.searchsorted(self.seconds, (start, end)).tolist())
         population = replace(self.population, born=self.population.born - start, gone=self.population.gone - start)
         return replace(

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numba
 import numpy as np
 
-from mme_fleet import Download, Downloaded, Fleet, Forward, InstanceUp, Load, Loaded, Replied, Request, Unload, Unloaded
+from mme_fleet import Costs, InstanceSpec, OneHomeRouter, Simulator
 
 
 @dataclass(frozen=True)
@@ -21,27 +21,12 @@ class Counts:
 
 
 def fleet_counts(trace, memory_bytes):
-    """What `mme_fleet.Fleet` counts over a trace, on one instance."""
-    fleet, sizes = Fleet(), trace.population.sizes()
-    on = fleet.on
-    on(InstanceUp("i", memory_bytes, trace.population.total_bytes), 0.0)
-    for number, (now, model) in enumerate(trace.arrivals()):
-        actions = on(Request(number, model), now)
-        while actions:
-            following = []
-            for action in actions:
-                match action:
-                    case Forward():
-                        following += on(Replied(action.request, 200), now)
-                    case Download():
-                        following += on(Downloaded("i", action.model, sizes[action.model]), now)
-                    case Unload():
-                        following += on(Unloaded("i", action.model), now)
-                    case Load():
-                        following += on(Loaded("i", action.model), now)
-            actions = following
-    snapshot = fleet.snapshot()
-    return Counts(snapshot.requests, snapshot.hits, snapshot.cold_loads, snapshot.evictions)
+    """What the simulator counts over a trace that runs through `mme_fleet.Fleet`: one instance, every model's one home."""
+    instance = InstanceSpec(memory_bytes, disk_bytes=trace.population.total_bytes)
+    simulator = Simulator(Costs(unpacked_bytes=trace.population.sizes().__getitem__), [instance], router=OneHomeRouter)
+    results = simulator.run(trace.arrivals())
+    assert results.failed == 0
+    return Counts(results.requests, results.hits, results.loads, results.unloads)
 
 
 def lru_counts(trace, memory_bytes):

@@ -260,7 +260,7 @@ class TestFitting:
             sessions=Sessions(Lognormal(8, 0.5), Lognormal(40, 0.5)),
         )
         trace = generate(settings, 5)
-        fitted = fit(trace, rounds=60)
+        fitted = fit(trace, rounds=25)
         assert (fitted.models, fitted.requests, fitted.days) == (100, len(trace), 1.0)
         assert fitted.diurnal.amplitude == pytest.approx(0.5, abs=0.1)
         assert fitted.diurnal.peak_hour == pytest.approx(10, abs=1)

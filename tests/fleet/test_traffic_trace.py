@@ -90,8 +90,9 @@ class TestTrace:
         assert (part.payload_bytes.tolist(), part.service_seconds.tolist()) == ([2, 3], [2, 3])
         assert part.population.born.tolist() == [-10, -10, 40]
         assert part.population.gone.tolist() == [np.inf, 90, np.inf]
-        with pytest.raises(ValueError, match="between 5 and 5"):
-            trace().between(5, 5)
+        for start, end in ((5, 5), (-1, 5), (120, 130)):
+            with pytest.raises(ValueError, match=f"between {start} and {end}"):
+                trace().between(start, end)
 
     def test_some_models_are_numbered_anew_and_the_others_requests_leave(self):
         some = trace(service_seconds=[1, 2, 3, 4, 5]).only(np.array([True, False, True]))
@@ -107,6 +108,7 @@ class TestTrace:
             ({"model": [0, 1]}, "model has 2 entries for 5 requests"),
             ({"model": [0, 1, 2, 3, 0]}, "model has 0 to 3: use positions of the 3 models"),
             ({"seconds": [0, 10, 9, 61, 119]}, "go back at request 2, from 10.0 to 9.0"),
+            ({"duration_seconds": 0}, "duration_seconds is 0.0: use a finite number above 0"),
             ({"duration_seconds": 100}, "seconds run from 0.0 to 119.0: use 0 to duration_seconds, 100"),
             ({"seconds": [-1, 10, 60, 61, 119]}, "seconds run from -1.0"),
             ({"seconds": [0, 10, float("nan"), 61, 119]}, "go back at request 2"),

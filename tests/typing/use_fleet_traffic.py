@@ -6,6 +6,11 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from mme_fleet.traffic import (
+    AZURE_2019,
+    AZURE_2019_TAIL,
+    GENAI_2026,
+    GENAI_LOAD_SECONDS,
+    GENAI_LORA_LOAD_SECONDS,
     AzureSample,
     Bursts,
     Churn,
@@ -72,3 +77,5 @@ busy: Trace = trace.between(0, 3600).only(trace.requests_per_model > 0)
 requests_of_tenants: list[int] = population.of_tenants(trace.requests_per_model).tolist()
 shape: TraceShape = shape_of(busy)
 distance: float = shape.distance(shape_of(generate(fit(read(Path("traces"))), seed=2)))
+presets: list[TrafficSettings] = [preset.resized(models=10, requests=100) for preset in (AZURE_2019, AZURE_2019_TAIL, GENAI_2026)]
+load_times: list[Mixture] = [GENAI_LOAD_SECONDS, GENAI_LORA_LOAD_SECONDS]
