@@ -213,6 +213,19 @@ class InferenceComponents(ComponentMover):
             if component.next_run is not None and moved:
                 component.run = component.next_run
             component.next_run, component.traffic = None, 0.0
+            if component.run is not None and not moved:
+                self._keep(component, component.run)
+
+    def _keep(self, component: InferenceComponent, run: Run) -> None:
+        """After an update of the endpoint that went back: the component has the copies that there are."""
+        run.count = component.copies = run.current
+        run.set_current(run.current)
+        variant = self._hosting.get(component.endpoint_name).variant(component.variant_name)
+        assert variant is not None
+        self._place(variant, run, component.request, run.current)
+        if not run.current:
+            component.run = None
+            self._hosting.owners.pop(run.name, None)
 
     # What happens in the background.
 

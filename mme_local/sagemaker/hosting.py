@@ -300,7 +300,17 @@ class Hosting:
         endpoint.failure_reason = reason
         self.set_status(endpoint, "RollingBack")
         if change is not None:
-            await self.rollout.back(change, policy)
+            try:
+                await self.rollout.back(change, policy)
+            except RollbackError as error:
+                if not endpoint.hosts_components:
+                    raise
+                # Copies have no second place: those that come back are all there is.
+                logger.warning("endpoint %s: not all copies of its inference components come back: %s", endpoint.name, error)
+                for run in change.new:
+                    await self.rollout.stop(run)
+                with suppress(Exception):
+                    await self.rollout.resize(change.old, None)
             self._forget_owners(change.new)
         self.components.settle(endpoint.name, moved=False)
         await self.rest(began, self._around.settings.rolling_back_seconds)

@@ -17,6 +17,7 @@ from mme_local.sagemaker import exceptions, notices
 from mme_local.sagemaker.components import InferenceComponents
 from mme_local.sagemaker.containers import check_container, check_labels, component_fleet, model_fleet
 from mme_local.sagemaker.hosting import Hosting, Surroundings
+from mme_local.sagemaker.policies import endpoint_policy
 from mme_local.sagemaker.resources import Endpoint, EndpointConfig, FleetOwner, Fleets, Model, ResourceKind, Run, Variant, arn_of
 from mme_local.sagemaker.rollout import AlarmStates, Clock
 from mme_local.sagemaker.settings import ControlPlaneSettings
@@ -192,8 +193,19 @@ class SageMaker:
             raise exceptions.already_exists("endpoint", self.arn("endpoint", name))
         config = self.endpoint_config(request["EndpointConfigName"])
         now = self._now()
-        hosts = config.hosts_components
-        endpoint = Endpoint(name, self.arn("endpoint", name), config.name, now, now, hosts_components=hosts, tags=_tags(request))
+        deployment = request.get("DeploymentConfig")
+        counts = {variant["VariantName"]: variant.get("InitialInstanceCount", 0) for variant in config.variants}
+        endpoint_policy(deployment, counts, counts)  # of no use yet, but it has to be right
+        endpoint = Endpoint(
+            name,
+            self.arn("endpoint", name),
+            config.name,
+            now,
+            now,
+            hosts_components=config.hosts_components,
+            deployment_config=deployment,
+            tags=_tags(request),
+        )
         self.hosting.create(endpoint, config)
         return endpoint
 

@@ -473,6 +473,30 @@ class TestInstances:
 
         run(scenario())
 
+    def test_copies_that_do_not_come_back_after_a_failed_update_of_the_endpoint_are_no_longer_counted(self, double):
+        async def scenario():
+            endpoint = await dedicated(double, InitialInstanceCount=2)
+            one = await made(double, copies=2)
+            double.sagemaker.create_endpoint_config(hosting("next", InitialInstanceCount=2))
+            rolling = {"MaximumBatchSize": {"Type": "INSTANCE_COUNT", "Value": 1}, "WaitIntervalInSeconds": 600}
+            policy = {"RollingUpdatePolicy": rolling, "AutoRollbackConfiguration": {"Alarms": [{"AlarmName": "errors"}]}}
+            double.alarms["errors"] = "OK"
+            double.sagemaker.update_endpoint({"EndpointName": "dedicated", "EndpointConfigName": "next", "DeploymentConfig": policy})
+            await until(lambda: one.traffic)
+            double.clock.jump(600)
+            await until(lambda: double.fleets.fleets["dedicated.1.AllTraffic.c"] == 1)
+            double.fleets.fail_with, double.alarms["errors"] = "no instances left", "ALARM"
+            await endpoint.settled.wait()
+            old = "dedicated.1.AllTraffic.c"
+            assert (endpoint.status, endpoint.config_name, double.fleets.fleets) == ("InService", "hosting", {old: 1})
+            assert (one.copies, one.current, one.next_run, await body(double, "c")) == (1, 1, None, old.encode())
+            assert [host for host in endpoint.variants[0].hosts.placed() if host] == [{old: 1}]
+            double.fleets.fail_with = None
+            await scaled(double, "c", 2)
+            assert double.fleets.fleets == {old: 2}
+
+        run(scenario())
+
 
 class TestEnding:
     def test_a_component_goes_before_its_endpoint_and_frees_its_room(self, double):

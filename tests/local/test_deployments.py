@@ -264,6 +264,24 @@ def test_the_last_deployment_config_can_be_used_again(double):
     run(scenario())
 
 
+def test_a_deployment_config_of_the_creation_can_be_retained_and_has_to_be_right(double):
+    async def scenario():
+        endpoint = await serving(double)
+        given = {"EndpointName": "other", "EndpointConfigName": "next", "DeploymentConfig": blue_green("CANARY")}
+        with pytest.raises(AwsError, match="needs CanarySize"):
+            double.sagemaker.create_endpoint(given)
+        policy = rolling(2, wait=0)
+        double.sagemaker.delete_endpoint("shared")
+        await endpoint.settled.wait()
+        endpoint = double.sagemaker.create_endpoint({"EndpointName": "shared", "EndpointConfigName": "first", "DeploymentConfig": policy})
+        await endpoint.settled.wait()
+        update(double, RetainDeploymentConfig=True)
+        await endpoint.settled.wait()
+        assert (endpoint.config_name, endpoint.deployment_config) == ("next", policy)
+
+    run(scenario())
+
+
 def test_an_update_counts_the_instances_of_both_fleets_and_a_rolling_one_only_a_batch(double):
     async def scenario():
         endpoint = await serving(double, count=6)
