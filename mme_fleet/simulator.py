@@ -275,8 +275,10 @@ class Simulator:
             until: go on until then, if all are answered earlier.
 
         Raises:
-            ValueError: a time is over.
+            ValueError: a time is over, or ``until`` is not finite.
         """
+        if until is not None and not math.isfinite(until):
+            raise ValueError(f"until is {until}: use a time that comes, or None")
         results = self._results = SimulationResults()
         for when, change in changes:
             self.at(when, partial(self.change, change))

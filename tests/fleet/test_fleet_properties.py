@@ -363,5 +363,5 @@ class FleetMachine(RuleBasedStateMachine):
             replay(recorder.steps, Fleet(given, ROUTERS[router]()))
 
 
-FleetMachine.TestCase.settings = settings(max_examples=200, stateful_step_count=60, deadline=None)
+FleetMachine.TestCase.settings = settings(max_examples=150, stateful_step_count=60, deadline=None)
 test_the_fleet_keeps_its_promises = FleetMachine.TestCase

@@ -1,5 +1,6 @@
 """The simulator: times, errors, fleet changes, policies, and that observers change nothing."""
 
+import math
 import random
 from array import array
 
@@ -348,6 +349,8 @@ def test_times_that_are_over_or_not_positive_are_refused():
         sim.every(0, print)
     with pytest.raises(ValueError, match="is over"):
         sim.run([], [(1.0, ScaleIn(1))])
+    with pytest.raises(ValueError, match="until is inf"):
+        sim.run([], until=math.inf)
 
 
 def test_an_observer_sees_everything_or_nothing():
