@@ -1,0 +1,210 @@
+"""The isolation cases of `tests.constructs.test_isolation`, each as a real signed request of a real session against what really answers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing, suppress
+
+import aws_cdk as cdk
+import httpx
+import pytest
+from aws_cdk import aws_iam as iam
+from botocore.auth import SigV4Auth
+from botocore.awsrequest import AWSRequest
+from botocore.credentials import Credentials as SigningKeys
+from botocore.exceptions import ClientError
+
+from mme_constructs import ModelArtifactStore, ModelPool, MultiModelEndpoint, TenantAccess, TenantApi, TenantRegistry
+from mme_local import LocalCloud, LocalSettings
+from mme_local.dataplane import DataPlaneSettings
+from tests.constructs.iam_evaluation import Request, resolved
+from tests.constructs.test_isolation import ALLOWED, BUCKET, DENIED, OWN
+from tests.local.conftest import Workbench, allow
+from tests.local.scripted_endpoint import IMAGE, artifact
+
+ECHO = "def handler(event, context):\n    return {'statusCode': 200, 'body': event['path']}\n"
+WAITER = {"Delay": 1, "MaxAttempts": 120}
+OWNERS = {"acme": "c-3f2a", "globex": "c-41b0", "acme-evil": "c-9e11", "ACME": "c-7d07", None: "c-none"}
+
+
+@pytest.fixture(scope="module")
+def bench() -> Iterator[Workbench]:
+    """A cloud with simulated servers."""
+    settings = LocalSettings(data_plane=DataPlaneSettings(servers={"*": "simulated"}))
+    with LocalCloud(settings=settings) as cloud, closing(Workbench(cloud)) as workbench:
+        yield workbench
+
+
+@pytest.fixture(scope="module")
+def bucket(bench):
+    name, s3 = bench.bucket(), bench.client("s3")
+    for key in (f"models/{OWN}", "models/acme/globex/v1-0123456789ab.tar.gz", "models/globex/x/v1-0123456789ab.tar.gz", "models/a.tar.gz"):
+        s3.put_object(Bucket=name, Key=key, Body=artifact())
+    return name
+
+
+@pytest.fixture(scope="module")
+def endpoints(bench, bucket):
+    """An endpoint of models, one of components, and components of several owners."""
+    sagemaker, role = (
+        bench.client("sagemaker"),
+        bench.service_role("sagemaker.amazonaws.com", allow(["s3:GetObject", "s3:ListBucket"], "*")),
+    )
+    containers = {
+        "shared": {"Image": IMAGE, "Mode": "MultiModel", "ModelDataUrl": f"s3://{bucket}/models/"},
+        "single": {"Image": IMAGE, "ModelDataUrl": f"s3://{bucket}/models/a.tar.gz"},
+    }
+    for name, container in containers.items():
+        sagemaker.create_model(ModelName=name, ExecutionRoleArn=role, PrimaryContainer=container)
+    variant = {"VariantName": "AllTraffic", "InstanceType": "ml.m5.xlarge", "InitialInstanceCount": 1}
+    sagemaker.create_endpoint_config(EndpointConfigName="shared", ProductionVariants=[{**variant, "ModelName": "shared"}])
+    sagemaker.create_endpoint_config(EndpointConfigName="dedicated", ExecutionRoleArn=role, ProductionVariants=[variant])
+    for name, config in {"shared": "shared", "other": "shared", "dedicated": "dedicated"}.items():
+        sagemaker.create_endpoint(EndpointName=name, EndpointConfigName=config)
+    for name in ("shared", "other", "dedicated"):
+        sagemaker.get_waiter("endpoint_in_service").wait(EndpointName=name, WaiterConfig=WAITER)
+    for owner, name in OWNERS.items():
+        sagemaker.create_inference_component(
+            InferenceComponentName=name,
+            EndpointName="dedicated",
+            VariantName="AllTraffic",
+            Specification={"ModelName": "single", "ComputeResourceRequirements": {"MinMemoryRequiredInMb": 128}},
+            RuntimeConfig={"CopyCount": 1},
+            Tags=[{"Key": "tenant", "Value": owner}] if owner else [],
+        )
+
+    def serving():
+        statuses = [
+            sagemaker.describe_inference_component(InferenceComponentName=name)["InferenceComponentStatus"] for name in OWNERS.values()
+        ]
+        assert "Failed" not in statuses
+        return set(statuses) == {"InService"}
+
+    bench.wait_for(serving, seconds=120)
+
+
+@pytest.fixture(scope="module")
+def api(bench):
+    return bench.rest_api(bench.function(ECHO))
+
+
+@pytest.fixture(scope="module")
+def session(bench, bucket, api, tmp_path_factory):
+    """Opens sessions of the role that `TenantAccess` makes; `None` where none opens."""
+    app = cdk.App(outdir=str(tmp_path_factory.mktemp("cdk.out")), analytics_reporting=False)
+    stack = cdk.Stack(app, "Test", env=cdk.Environment(account=bench.cloud.account, region=bench.cloud.region))
+    shared, dedicated = (
+        MultiModelEndpoint.from_endpoint_attributes(stack, name.title(), endpoint_name=name) for name in ("shared", "dedicated")
+    )
+    store, registry = ModelArtifactStore(stack, "Store"), TenantRegistry(stack, "Registry")
+    tenant_api = TenantApi(stack, "Api", store=store, registry=registry, pools=[ModelPool(framework="xgboost", endpoint=shared)])
+    replaced = iam.ArnPrincipal(f"arn:aws:iam::{bench.cloud.account}:user/replaced")
+    TenantAccess(stack, "Access", api=tenant_api, trusted=[replaced], store=store, endpoints=[shared], dedicated_endpoints=[dedicated])
+    resources = app.synth().stacks[0].template["Resources"]
+    values = {"AWS::Partition": "aws", "AWS::Region": bench.cloud.region, "AWS::AccountId": bench.cloud.account}
+    values |= {name: f"arn:aws:s3:::{bucket}" for name in resources if name.startswith("StoreBucket")}
+    api_id = api.partition("://")[2].partition(".")[0]
+    values |= {name: api_id for name, item in resources.items() if item["Type"] == "AWS::ApiGateway::RestApi"}
+    (role,) = [item for name, item in resources.items() if item["Type"] == "AWS::IAM::Role" and name.startswith("Access")]
+    (policy,) = [item for name, item in resources.items() if item["Type"] == "AWS::IAM::Policy" and name.startswith("Access")]
+    broker = bench.user(allow(["sts:AssumeRole", "sts:TagSession"], "*"))
+    broker_arn = bench.cloud.client("sts", broker).get_caller_identity()["Arn"]
+    trust = role["Properties"]["AssumeRolePolicyDocument"]["Statement"]
+    arn = bench.role(
+        {"Statement": [statement | {"Principal": {"AWS": broker_arn}} for statement in trust]},
+        *resolved(policy["Properties"]["PolicyDocument"]["Statement"], values),
+    )
+    opened = {}
+
+    def open_for(tenant):
+        if tenant not in opened:
+            opened[tenant] = None
+            with suppress(ClientError):
+                opened[tenant] = bench.cloud.assume_role(arn, "tenant", tags={} if tenant is None else {"tenant": tenant}, source=broker)
+        return opened[tenant]
+
+    return open_for
+
+
+@pytest.fixture
+def status(bench, bucket, api, endpoints, session):
+    """HTTP status of a case, done for real; 403 as well when not even the session opens."""
+
+    def perform(request: Request) -> int:
+        keys = session(request.keys.get("aws:PrincipalTag/tenant"))
+        if keys is None:
+            return 403
+        service, _, operation = request.action.partition(":")
+        kind, _, name = request.resource.rpartition(":")[2].partition("/")
+        if service == "sagemaker":
+            return invoke(request, keys, operation, kind, name)
+        if service == "s3":
+            key = request.resource.removeprefix(f"{BUCKET}/")
+            method = {"PutObject": "PUT", "GetObject": "GET", "DeleteObject": "DELETE"}[operation]
+            url = f"{bench.cloud.endpoint_url}/{bucket}/{key}"
+            return bench.call(method, url, keys, body=b"archive" if method == "PUT" else b"", service="s3").status_code
+        method, _, path = request.resource.partition("/v1/")[2].partition("/")
+        return bench.call(method, f"{api}/{path}", keys).status_code
+
+    def invoke(request, keys, operation, kind, name):
+        target = request.keys.get("sagemaker:TargetModel")
+        headers = {"Content-Type": "text/csv"} | ({} if target is None else {"X-Amzn-SageMaker-Target-Model": target})
+        if kind == "inference-component":
+            headers["X-Amzn-SageMaker-Inference-Component"] = OWNERS[request.keys.get("aws:ResourceTag/tenant")]
+            name = "dedicated"
+        path = "async-invocations" if operation == "InvokeEndpointAsync" else "invocations"
+        url = f"{bench.cloud.endpoint_url}/endpoints/{name}/{path}"
+        return bench.call("POST", url, keys, body=b"1,2", headers=headers, service="sagemaker").status_code
+
+    return perform
+
+
+NOT_SERVED = {"asynchronous invocation"}
+"""Operations that the local cloud does not have: there is nobody to refuse them."""
+WITHOUT_A_MODEL = {"the dedicated endpoint, for a component"}
+"""Let through, and then refused as invalid: the case is a right on the endpoint, and a request to it has to name a component, too."""
+
+
+@pytest.mark.parametrize("case", ALLOWED)
+def test_a_tenants_session_gets_an_answer_from_what_is_its_own(status, case):
+    assert status(ALLOWED[case]) == (400 if case in WITHOUT_A_MODEL else 200)
+
+
+@pytest.mark.parametrize("case", sorted(set(DENIED) - NOT_SERVED))
+def test_a_tenants_session_is_refused_everything_else(status, case):
+    assert status(DENIED[case]) == 403
+
+
+def test_sessions_open_for_tenants_and_for_nobody_else(session):
+    assert all(session(tenant) for tenant in ("acme", "acme-evil", "versions"))
+    assert session(None) is None
+
+
+def test_what_is_refused_is_there(bench, endpoints):
+    """Refusals mean something: to an administrator the same endpoints, models and components answer."""
+
+    def answered(endpoint, **header):
+        headers = {"Content-Type": "text/csv", **{f"X-Amzn-SageMaker-{name.replace('_', '-')}": value for name, value in header.items()}}
+        url = f"{bench.cloud.endpoint_url}/endpoints/{endpoint}/invocations"
+        return bench.call("POST", url, bench.cloud.admin, body=b"1,2", headers=headers, service="sagemaker").status_code
+
+    assert answered("shared", Target_Model="globex/x/v1-0123456789ab.tar.gz") == 200
+    assert answered("other", Target_Model=OWN) == 200
+    assert answered("dedicated", Inference_Component=OWNERS["acme"]) == 200
+
+
+def test_a_session_reaches_the_bytes_that_it_signed_and_no_others(bench, endpoints, session):
+    """The target and the component are part of what is signed."""
+    keys = session("acme")
+    url = f"{bench.cloud.endpoint_url}/endpoints/shared/invocations"
+
+    def send(change, **signed):
+        request = AWSRequest("POST", url, data=b"1", headers={"X-Amzn-SageMaker-Target-Model": OWN, **signed})
+        SigV4Auth(SigningKeys(keys.access_key_id, keys.secret_access_key, keys.session_token), "sagemaker", bench.cloud.region).add_auth(
+            request
+        )
+        return httpx.post(url, headers=dict(request.headers) | change, content=b"1", timeout=60).status_code
+
+    assert send({}) == 200
+    assert send({"X-Amzn-SageMaker-Target-Model": "acme/globex/v1-0123456789ab.tar.gz"}) == 403
+    assert send({"X-Amz-Security-Token": keys.session_token + "x"}) == 403
