@@ -115,7 +115,7 @@ class FleetDriver:
             if missing > 0:
                 await self._add(missing)
             else:
-                await asyncio.gather(*(self._drain(instance_id) for instance_id in list(self._instances)[instance_count:]))
+                await asyncio.gather(*(self._drain(instance_id) for instance_id in self._surplus(-missing)))
 
     async def stop(self) -> None:
         """End all instances at once; requests under way get ServiceUnavailable, a resize under way fails."""
@@ -288,6 +288,11 @@ class FleetDriver:
             self._tell(InstanceDraining(instance.id))  # first, so that it is no loss to whoever observes
             self._tell(InstanceLost(instance.id))
         await asyncio.gather(*(instance.stop() for instance in ending))
+
+    def _surplus(self, count: int) -> list[str]:
+        """The instances to go: those without a server first, then the newest."""
+        by_age = list(reversed(self._instances.values()))
+        return [instance.id for instance in sorted(by_age, key=lambda instance: instance.pid is not None)][:count]
 
     async def _drain(self, instance_id: str) -> None:
         released = self._releases[instance_id] = asyncio.get_running_loop().create_future()

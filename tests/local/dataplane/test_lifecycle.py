@@ -217,3 +217,12 @@ def test_without_a_cache_every_burst_of_requests_fetches_and_loads_again(make_cl
         assert cloud.call("uncached", "m.tar.gz", b"x", "text/plain").cold
         cloud.until(lambda: cloud.plane.status()[0]["instances"][0]["memory_bytes"] == 0)
         assert cloud.source.fetched == ["models/m.tar.gz"] * burst
+
+
+def test_a_fleet_that_shrinks_parts_with_an_instance_whose_server_is_gone(make_cloud):
+    cloud = make_cloud(restart_backoff_seconds=60, restart_backoff_max_seconds=60)
+    cloud.start("shrinking", image=TRITON, instances=2)
+    os.kill(cloud.status("shrinking")["instances"][0]["pid"], signal.SIGKILL)
+    cloud.until(lambda: cloud.plane.status()[0]["instances"][0]["state"] == "down")
+    cloud.run(cloud.plane.resize_fleet("shrinking", 1))
+    assert [(entry["id"], entry["state"]) for entry in cloud.status("shrinking")["instances"]] == [("AllTraffic-2", "up")]
