@@ -8,7 +8,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-inp
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help env demo test lint format e2e bench docs images lock clean
+.PHONY: help env demo test lint format browser e2e bench docs images lock clean
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z0-9_-]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' Makefile
@@ -30,7 +30,11 @@ demo: $(READY)  ## the main job: local cloud, cdk deploy, three tenants onboarde
 test: $(READY)  ## the test suite (under 10 minutes on 2 cores)
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m "not e2e"
 
-e2e: $(READY)  ## the slow end-to-end tests
+browser:  ## Chromium for the test of the console: installed where it is missing and this is root
+	@command -v chromium >/dev/null || { test "$$(id -u)" = 0 && apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium; } >/dev/null || \
+	  { echo "chromium is not on the PATH: install it, on Debian with 'apt-get install chromium'" >&2; exit 1; }
+
+e2e: $(READY) browser  ## the slow end-to-end tests
 	@$(BIN)/python -m pytest -m e2e
 
 lint: $(READY)  ## formatting, style, types, import rules

@@ -33,6 +33,7 @@ Project = Annotated[Path, typer.Option(help="Folder of the CDK app (app.py, cdk.
 
 _DEMO_STEPS = 5
 _INTERRUPTED = 130
+_WATCH_SECONDS = 1.0
 
 
 @app.command(epilog="Examples:  mme demo  |  mme demo --json > report.json")
@@ -88,6 +89,7 @@ def up(
                 stdout.print(
                     f"local cloud: {state.endpoint_url} (account {state.account}, region {state.region}); written to {path}", soft_wrap=True
                 )
+                stdout.print(f"console: {state.endpoint_url}/_console", soft_wrap=True)
                 stdout.print("next, in another terminal: mme deploy     end it here with Ctrl-C")
             sys.stdout.flush()
             signal.pause()
@@ -131,16 +133,25 @@ def cdk(context: typer.Context, project: Project = Path()) -> None:
     run_cdk(LocalState.read(), project.resolve(), context.args, print)
 
 
-@app.command(epilog="Example:  mme status --json")
-def status(as_json: Json = False) -> None:
-    """Endpoints, instances, resident models and hit ratio of the running local cloud."""
+@app.command(epilog="Examples:  mme status  |  mme status --watch  |  mme status --json")
+def status(
+    watching: Annotated[bool, typer.Option("--watch", help="Show it again and again; Ctrl-C ends it.")] = False,
+    models: Annotated[int, typer.Option(min=0, help="Resident models to list per instance.")] = 8,
+    as_json: Json = False,
+) -> None:
+    """Endpoints, instances, resident models, hit ratio, tenants, scaling and alarms of the running local cloud."""
     from mme_cli.platform import local_status
+    from mme_cli.status import status_view, watch
 
-    document = local_status(LocalState.read())
-    if as_json:
-        print_json(document)
+    if watching and as_json:
+        raise typer.BadParameter("use either --watch or --json")
+    state = LocalState.read()
+    if watching:
+        watch(lambda: local_status(state), models, stdout, _WATCH_SECONDS)
+    elif as_json:
+        print_json(local_status(state))
     else:
-        _print_status(document)
+        stdout.print(status_view(local_status(state), models))
 
 
 @app.command(epilog="Examples:  mme doctor mme-xgboost  |  mme doctor mme-xgboost --hours 25 --region eu-central-1 --json")
@@ -269,13 +280,6 @@ def _print_variables(variables: Mapping[str, str], *, as_json: bool) -> None:
         return
     for name, value in variables.items():
         print(f"export {name}={shlex.quote(value)}")
-
-
-def _print_status(document: dict[str, object]) -> None:
-    from mme_cli.tables import status_tables
-
-    for table in status_tables(document):
-        stdout.print(table)
 
 
 def _print_demo(report: DemoReport) -> None:

@@ -1,4 +1,4 @@
-"""What the gateway serves to local programs about itself: status, stream, reset, faults.
+"""What the gateway serves to local programs about itself: status, stream, console, reset, faults.
 
 Only to callers on loopback, under a loopback name (a foreign name that resolves to 127.0.0.1 is how a web page reaches a local
 server: DNS rebinding), and to no web page of another origin.
@@ -13,6 +13,7 @@ from functools import lru_cache
 from typing import Any
 from urllib.parse import parse_qs
 
+from mme_local.console.pages import console_page
 from mme_local.console.status import Status
 from mme_local.console.stream import Stream
 from mme_local.fault_documents import FaultError, fault_from_document
@@ -34,7 +35,7 @@ _OWN_SITES = ("same-origin", "none")
 
 def serves(path: str) -> bool:
     """Whether a path is the administration's."""
-    return path.startswith("/_mme/") or path == "/_ministack/reset"
+    return path.startswith(("/_mme/", "/_console/")) or path in ("/_console", "/_ministack/reset")
 
 
 def is_loopback(scope: Scope) -> bool:
@@ -79,6 +80,8 @@ class Administration:
                 return json_reply(self._status.document(models=_query(scope).get("models") != ["0"]))
             case "GET", "/_mme/stream":
                 return json_reply({"message": "Too many readers follow the stream: close some."}, 503)
+            case "GET" | "HEAD", _ if (page := console_page(path)) is not None:
+                return page
             case "POST", "/_mme/reset" | "/_ministack/reset":
                 await self._reset()
                 return json_reply({"reset": "ok"})
@@ -117,9 +120,11 @@ def _after(scope: Scope, headers: Mapping[str, str]) -> int | None:
 
 def _refusal(scope: Scope, headers: Mapping[str, str]) -> str | None:
     """Why a request is refused, if it is."""
-    if not is_loopback(scope) or "origin" in headers or headers.get("sec-fetch-site", "none") not in _OWN_SITES:
-        return "Only local programs may ask this, no web pages."
     host = headers.get("host", "")
+    # The console's own scripts name their origin, as browsers do for modules. They only read.
+    from_page = "origin" in headers and not (scope["method"] in ("GET", "HEAD") and headers["origin"] == f"http://{host}")
+    if not is_loopback(scope) or from_page or headers.get("sec-fetch-site", "none") not in _OWN_SITES:
+        return "Only local programs may ask this, no web pages."
     if (host.rpartition(":")[0] if not host.endswith("]") and ":" in host else host) not in _LOCAL_NAMES:
         return f"The host name {host!r} is not this machine's: use 127.0.0.1 or localhost."
     return None

@@ -84,7 +84,7 @@ class Services:
             deliver_event, now=self._clock.time, duplicate_share=settings.duplicate_event_share, copies=self._faults.event_copies
         )
         self._feed = Feed(self._clock.time)
-        self._activity = Activity(self._feed, self._born, time.time)
+        self._activity = Activity(self._feed, self._born, time.time, settings.data_plane.fleet_settings().memory_bytes)
         self._metrics = MetricStore(self._clock.time)
         self._alarms = Alarms(self._metrics, self._clock, region=REGION, account=ACCOUNT)
         connect(self._alarms, EmulatorMessenger(), self._events.publish, region=REGION, account=ACCOUNT)
@@ -134,6 +134,7 @@ class Services:
             sagemaker=self._sagemaker,
             data_plane=lambda: self._data_plane,
             autoscaling=self._autoscaling,
+            activities=self._scaler.activities,
             alarms=self._alarms,
             activity=self._activity,
             feed=self._feed,
@@ -141,7 +142,7 @@ class Services:
             faults=self._asked_faults,
         )
         self._stream = Stream(self._feed, self._activity)
-        follow(self._feed, self._events, self._alarms)
+        follow(self._feed, self._events, self._alarms, self._scaler.activities)
         register(self._sagemaker, self._autoscaling, self._alarms, self._bridge)
 
     def application(self, emulator: Application) -> Gateway:

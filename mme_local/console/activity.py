@@ -10,6 +10,7 @@ from typing import Any
 from mme_fleet import (
     Action,
     Download,
+    Downloaded,
     Forward,
     InstanceDraining,
     InstanceLost,
@@ -119,10 +120,14 @@ class Activity:
         feed: takes what is worth showing by itself: everything but single requests that succeed.
         born: what tells two endpoints of one name apart, such as the moment of its creation.
         clock: real seconds since the epoch.
+        memory_bytes: what a model of so many unpacked bytes takes in memory, unless its server says otherwise.
     """
 
-    def __init__(self, feed: Feed, born: Callable[[str], object], clock: Callable[[], float]) -> None:
-        self._feed, self._born, self._clock = feed, born, clock
+    def __init__(
+        self, feed: Feed, born: Callable[[str], object], clock: Callable[[], float], memory_bytes: Callable[[int], int] = int
+    ) -> None:
+        self._feed, self._born, self._clock, self._memory_bytes = feed, born, clock, memory_bytes
+        self._unpacked: dict[tuple[str, str], int] = {}
         self._counters: dict[str, tuple[object, Counters]] = {}
         self._under_way: dict[tuple[str, int], str] = {}
         self._loading: dict[tuple[str, str, str], float] = {}
@@ -143,11 +148,14 @@ class Activity:
         """Drop the counters of all endpoints but these."""
         for name in self._counters.keys() - endpoints.keys():
             del self._counters[name]
+        for known in [known for known in self._unpacked if known[0] not in endpoints]:
+            del self._unpacked[known]
 
     def clear(self) -> None:
         """Forget everything."""
         self._counters.clear()
         self._under_way.clear()
+        self._unpacked.clear()
         self._loading.clear()
         self._up.clear()
         self._seconds.clear()
@@ -160,15 +168,12 @@ class Activity:
             self._begin(endpoint)
         known = self._counters.get(endpoint)
         counters = known[1] if known is not None else self._begin(endpoint)
-        if isinstance(event, Request):
+        if isinstance(event, Downloaded):
+            self._unpacked[endpoint, event.model] = event.unpacked_bytes
+        elif isinstance(event, Request):
             self._request(counters, fleet, event, step.actions)
         elif isinstance(event, Loaded):
-            counters.cold_loads += 1
-            counters.loads_by_model[event.model] += 1
-            self._second().loads += 1
-            began = self._loading.pop((fleet, event.instance, event.model), None)
-            seconds = None if began is None else round(step.now - began, 3)
-            self._put("loaded", fleet, event.instance, model=event.model, seconds=seconds)
+            self._loaded(counters, fleet, event, step.now)
         elif isinstance(event, LoadFailed):
             counters.failed_loads += 1
             self._loading.pop((fleet, event.instance, event.model), None)
@@ -186,6 +191,17 @@ class Activity:
                 self._lost(counters, *where)
         for action in step.actions:
             self._action(counters, fleet, action, step.now)
+
+    def _loaded(self, counters: Counters, fleet: str, event: Loaded, now: float) -> None:
+        counters.cold_loads += 1
+        counters.loads_by_model[event.model] += 1
+        self._second().loads += 1
+        began = self._loading.pop((fleet, event.instance, event.model), None)
+        seconds = None if began is None else round(now - began, 3)
+        size = event.measured_bytes
+        if size is None and (unpacked := self._unpacked.get((fleet.partition(".")[0], event.model))) is not None:
+            size = self._memory_bytes(unpacked)
+        self._put("loaded", fleet, event.instance, model=event.model, seconds=seconds, bytes=size)
 
     def _begin(self, endpoint: str) -> Counters:
         born = self._born(endpoint)

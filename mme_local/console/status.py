@@ -6,11 +6,13 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from mme_local.autoscaling.activities import Activities
 from mme_local.autoscaling.models import AutoScaling
 from mme_local.clock import CloudClock
 from mme_local.cloudwatch.alarms import Alarms
 from mme_local.console.activity import Activity
 from mme_local.console.feed import Feed
+from mme_local.console.sources import activity_document
 from mme_local.faults import Faults
 from mme_local.sagemaker.models import SageMaker
 from mme_local.sagemaker.resources import Endpoint, InferenceComponent, Variant
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Status"]
 
+_ACTIVITIES = 20
 _TENANTS = 200
 """Tenants of an endpoint in the document, those with the most requests."""
 
@@ -31,6 +34,7 @@ class Status:
         sagemaker: endpoints and components.
         data_plane: the data plane, if there is one yet.
         autoscaling: scalable targets.
+        activities: what was scaled.
         alarms: the alarms.
         activity: the counters.
         feed: what happened last.
@@ -44,6 +48,7 @@ class Status:
         sagemaker: SageMaker,
         data_plane: Callable[[], DataPlane | None],
         autoscaling: AutoScaling,
+        activities: Activities,
         alarms: Alarms,
         activity: Activity,
         feed: Feed,
@@ -51,7 +56,7 @@ class Status:
         faults: Faults | None,
     ) -> None:
         self._sagemaker, self._data_plane, self._autoscaling, self._alarms = sagemaker, data_plane, autoscaling, alarms
-        self._activity, self._feed, self._clock, self._faults = activity, feed, clock, faults
+        self._activities, self._activity, self._feed, self._clock, self._faults = activities, activity, feed, clock, faults
 
     def document(self, *, models: bool = True) -> dict[str, Any]:
         """The document.
@@ -112,7 +117,8 @@ class Status:
                     "suspended": sorted(name for name, suspended in target.suspended.items() if suspended),
                 }
                 for target in self._autoscaling.targets.values()
-            ]
+            ],
+            "activities": [activity_document(activity) for activity in self._activities.of("sagemaker")[:_ACTIVITIES]],
         }
 
     def _alarms_not_ok(self) -> list[dict[str, Any]]:
@@ -148,5 +154,12 @@ def _instance(fleet: dict[str, Any], instance: dict[str, Any], current: list[str
         "model_count": len(resident),
         "in_flight": sum(model["in_flight"] for model in resident),
         "fleet": fleet["name"],
+        "component": _component_of(fleet["name"]),
         "current": fleet["name"] in current,
     }
+
+
+def _component_of(fleet: str) -> str | None:
+    """The inference component whose copies a fleet is: ``endpoint.generation.variant.component``."""
+    parts = fleet.split(".")
+    return parts[3] if len(parts) > 3 else None

@@ -16,6 +16,7 @@ from mme_local.fault_documents import (
     SlowLoad,
 )
 
+numbers = itertools.count()
 SCRIPTED = "000000000000.dkr.ecr.us-east-1.amazonaws.com/scripted:1"
 
 
@@ -31,10 +32,9 @@ def cloud(make_cloud):
 @pytest.fixture
 def model(cloud, scripted):
     """Uploads a model of a new name; the faults of a test end with it."""
-    numbers = itertools.count()
 
     def put(**script):
-        name = f"m{id(numbers)}-{next(numbers)}.tar.gz"
+        name = f"m{next(numbers)}.tar.gz"
         cloud.source.put(f"models/{name}", scripted(**script))
         return name
 
