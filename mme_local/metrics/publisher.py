@@ -44,6 +44,10 @@ _MEASURED_SECONDS = 1.0
 _UNKNOWN_TYPE = InstanceType("unknown", 2, 8192, 0, 0, 0, "x86_64", 0, burstable=False)
 
 
+_Happened = tuple[dict[tuple[str, str], Minute], dict[str, Minute]]
+"""What happened in a minute, by endpoint and variant, and by component."""
+
+
 class MetricSink(Protocol):
     """`mme_local.cloudwatch.store.MetricStore`."""
 
@@ -150,11 +154,12 @@ class EndpointMetrics:
             self._windows_published = windows[-1] + _WINDOW
         if not minutes:
             return
-        # The minutes are published below without a pause: whoever sees one of their metrics sees all.
-        await self._measure()
-        for moment in minutes:
-            self._publish_minute(moment)
+        # Requests first: alarms look soon after the minute, and a measurement takes its time.
+        happened = [(moment, self._publish_minute(moment)) for moment in minutes]
         self._published = minutes[-1] + _MINUTE
+        await self._measure()
+        for moment, seen in happened:
+            self._publish_uses(moment, seen)
         running = {fleet["name"] for fleet in self._fleets()}
         for name in [name for name, observation in self._observed.items() if name not in running and not observation.minutes]:
             del self._observed[name]
@@ -208,7 +213,8 @@ class EndpointMetrics:
 
     # Minutes.
 
-    def _publish_minute(self, moment: float) -> None:
+    def _publish_minute(self, moment: float) -> _Happened:
+        """Publish what the steps say about a minute, and return it by variant and by component."""
         of_variants: dict[tuple[str, str], Minute] = {}
         of_components: dict[str, Minute] = {}
         for name, observation in self._observed.items():
@@ -222,15 +228,23 @@ class EndpointMetrics:
                 if owner.component is not None:
                     of_components.setdefault(owner.component, Minute()).add(seen)
         current = {(variant.endpoint, variant.variant): variant for variant in self._variants()}
-        gone = {key for key in of_variants if key not in current}
         for key, variant in current.items():
             self._publish_variant(moment, variant, of_variants.get(key, Minute()))
             for component in variant.components:
-                self._publish_component(moment, component, of_components.get(component.name, Minute()), variant)
-        for key in gone:
+                self._publish_component(moment, component, of_components.get(component.name, Minute()))
+        for key in of_variants.keys() - current.keys():
             dimensions = {"EndpointName": key[0], "VariantName": key[1]}
             self._publish_requests(moment, dimensions, of_variants[key], "InvocationsPerInstance")
             self._publish_loads(moment, dimensions, of_variants[key])
+        return of_variants, of_components
+
+    def _publish_uses(self, moment: float, happened: _Happened) -> None:
+        """Publish what the instances and copies use."""
+        of_variants, of_components = happened
+        for variant in self._variants():
+            self._publish_instances(moment, variant, of_variants.get((variant.endpoint, variant.variant), Minute()))
+            for component in variant.components:
+                self._publish_copies(moment, component, of_components.get(component.name, Minute()), variant)
 
     def _publish_variant(self, moment: float, variant: VariantFacts, seen: Minute) -> None:
         if variant.hosts_components:
@@ -240,7 +254,6 @@ class EndpointMetrics:
         elif variant.multi_model:
             self._publish_loads(moment, variant.dimensions, seen)
         self._publish_requests(moment, variant.dimensions, seen, "InvocationsPerInstance")
-        self._publish_instances(moment, variant, seen)
 
     def _publish_requests(self, moment: float, dimensions: Mapping[str, str], seen: Minute, per: str) -> None:
         put = self._putter(INVOCATION_NAMESPACE, dimensions, moment)
@@ -310,10 +323,12 @@ class EndpointMetrics:
             put("GPUMemoryUtilizationNormalized", [memory], [each])
             put("GPUReservation", [_share(accelerators, kind.gpus * variant.instances)], [each])
 
-    def _publish_component(self, moment: float, component: ComponentFacts, seen: Minute, variant: VariantFacts) -> None:
+    def _publish_component(self, moment: float, component: ComponentFacts, seen: Minute) -> None:
         self._publish_requests(moment, _of(component), seen, "InvocationsPerCopy")
         if refused := seen.no_capacity + self._no_capacity.pop(component.name, 0):
             self._putter(INVOCATION_NAMESPACE, _of(component), moment)("NoCapacityInvocationFailures", [1.0], [float(refused)])
+
+    def _publish_copies(self, moment: float, component: ComponentFacts, seen: Minute, variant: VariantFacts) -> None:
         uses = self._uses_of(self._fleets_of(variant, component.name))
         kind = _type_of(variant.instance_type)
         put = self._putter(COMPONENT_NAMESPACE, _of(component), moment)

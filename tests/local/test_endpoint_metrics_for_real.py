@@ -40,12 +40,15 @@ def called(bench: Workbench) -> dict[str, Any]:
             statuses.append(error.response.get("OriginalStatusCode") or error.response["ResponseMetadata"]["HTTPStatusCode"])
         seconds.append(time.monotonic() - began)
     runtime.close()
-    return {"statuses": statuses, "seconds": seconds, "until": float(bench.cloud.status()["clock"]["now"])}
+    seen = {"statuses": statuses, "seconds": seconds, "until": float(bench.cloud.status()["clock"]["now"])}
+    # All of a minute's requests come at once, what instances use a little later.
+    bench.wait_for(lambda: total(bench, seen, "Invocations", "Sum") >= len(statuses), seconds=60)
+    bench.wait_for(lambda: total(bench, seen, "LoadedModelCount", "Maximum", "/aws/sagemaker/Endpoints") >= 1, seconds=60)
+    return seen
 
 
 def total(bench: Workbench, called: dict[str, Any], name: str, statistic: str, namespace: str = "AWS/SageMaker") -> float:
-    """A statistic of everything that was called, once its minutes are published; the unit is that of the catalogue or there is no data."""
-    bench.wait_for(lambda: bench.cloud.status()["clock"]["now"] > called["until"] // 60 * 60 + 90, seconds=60)
+    """A statistic of everything that was called and is published."""
     answer = bench.client("cloudwatch").get_metric_statistics(
         Namespace=namespace,
         MetricName=name,
