@@ -146,6 +146,7 @@ class Fleet:
             entry.last_used = now
             flying[request] = entry
             return instance.id
+        self._check_choice(instance)
         actions: list[Action] = []
         waiting = self._waiting[request] = _Waiting(request, model, now + self._settings.load_wait_seconds)
         self._deadlines.append(waiting)
@@ -227,15 +228,19 @@ class Fleet:
 
     def _place_again(self, request: _Waiting, now: float, actions: list[Action]) -> None:
         """Send a request elsewhere that waited on an instance which is no longer in service."""
-        if self._up:
-            self._place(request, self._route(request.model, self), now, actions)
-        else:
+        if not self._up:
             self._fail(request, replies.unavailable("no instance is in service"), actions)
+            return
+        instance = self._route(request.model, self)
+        self._check_choice(instance)
+        self._place(request, instance, now, actions)
+
+    def _check_choice(self, instance: Instance) -> None:
+        if instance not in self._up:
+            raise ValueError(f"the router chose instance {instance.id!r}, which takes no requests: it must be one of fleet.instances")
 
     def _place(self, request: _Waiting, instance: Instance, now: float, actions: list[Action]) -> None:
         """At this instance a request is forwarded, waits for the model or one of its workers, or is refused."""
-        if instance not in self._up:
-            raise ValueError(f"the router chose instance {instance.id!r}, which takes no requests: it must be one of fleet.instances")
         entry = instance.loaded.get(request.model) or instance.pending.get(request.model)
         if entry is not None and entry.in_flight + len(entry.waiting) >= self._held:
             self._fail(request, replies.queue_full(request.model, len(entry.waiting)), actions)

@@ -10,7 +10,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from heapq import heapify, heappop, heappush, heapreplace
+from heapq import heappop, heappush
 from typing import Any, Protocol, TypeAlias
 
 from mme_fleet.changes import FleetChange, InstanceSpec, LoseInstance, LoseZone, ScaleIn, ScaleOut, UpdateFleet
@@ -38,7 +38,7 @@ from mme_fleet.events import (
     Unloaded,
     ZoneLost,
 )
-from mme_fleet.fleet import Fleet
+from mme_fleet.generation import Generation, Server
 from mme_fleet.recording import Step
 from mme_fleet.results import RequestAnswer, SimulationResults
 from mme_fleet.routing import Router, StickyRouter
@@ -69,56 +69,6 @@ class SimulationPolicy(Protocol):
 
     def begin(self, simulator: Simulator) -> None:
         """Called once, before the first instance comes up: observe, set timers, remember the simulator."""
-
-
-class _Server:
-    """One life of one instance: what its model server is busy with.
-
-    Args:
-        workers: requests of one model that it serves at once; ``None``: the fleet sees to that.
-    """
-
-    __slots__ = ("_free", "_workers", "alive", "draining", "spec")
-
-    def __init__(self, spec: InstanceSpec, workers: int | None) -> None:
-        self.spec = spec
-        self.alive = True
-        self.draining = False
-        self._workers = workers
-        self._free: dict[str, list[float]] = {}
-
-    def finish(self, model: str, now: float, seconds: float) -> float:
-        """When a request that comes now will be done, after those before it."""
-        if self._workers is None:
-            return now + seconds
-        free = self._free.get(model)
-        if free is None:
-            self._free[model] = [now + seconds] + [-math.inf] * (self._workers - 1)
-            heapify(self._free[model])
-            return now + seconds
-        done = (now if free[0] < now else free[0]) + seconds
-        if self._workers == 1:
-            free[0] = done
-        else:
-            heapreplace(free, done)
-        return done
-
-
-class _Generation:
-    """One fleet, its servers by the names of their instances, and whether a tick is due."""
-
-    __slots__ = ("fleet", "name", "replied", "router", "servers", "settings", "ticking")
-
-    def __init__(self, name: str, settings: FleetSettings, router: Callable[[], Router]) -> None:
-        self.name, self.settings, self.router = name, settings, router
-        self.fleet = Fleet(settings, router())
-        self.replied = self.fleet.replied
-        self.servers: dict[str, _Server] = {}
-        self.ticking = False
-
-    def in_service(self) -> dict[str, _Server]:
-        """Those that take requests, oldest first."""
-        return {name: server for name, server in self.servers.items() if server.alive and not server.draining}
 
 
 class _Asked:
@@ -165,7 +115,7 @@ class Simulator:
         self._observers = list(observers)
         self._waiting: dict[int, float] = {}  # when callers' requests came that are not forwarded, or are told to observers
         self._asked: dict[int, _Asked] = {}
-        self._executors: dict[type[Action], Callable[[_Generation, Any], None]] = {
+        self._executors: dict[type[Action], Callable[[Generation, Any], None]] = {
             Forward: self._forward,
             Reply: self._reply,
             Download: self._download,
@@ -176,7 +126,7 @@ class Simulator:
         }
         self._results = SimulationResults()
         self._running = False
-        self._generations: list[_Generation] = []
+        self._generations: list[Generation] = []
         self._generation = self._make_generation(settings or FleetSettings(), router)
         for policy in policies:
             policy.begin(self)
@@ -354,7 +304,7 @@ class Simulator:
         elif actions:
             self._finish(target, arrived, when, actions)
 
-    def _finish(self, generation: _Generation, arrived: float, now: float, actions: tuple[Action, ...]) -> None:
+    def _finish(self, generation: Generation, arrived: float, now: float, actions: tuple[Action, ...]) -> None:
         """An answer is an error, or lets something else go on."""
         self._now = now
         reply = actions[0]
@@ -369,7 +319,7 @@ class Simulator:
 
     # Events and actions.
 
-    def _tell(self, generation: _Generation, event: Event) -> None:
+    def _tell(self, generation: Generation, event: Event) -> None:
         actions = generation.fleet.on(event, self._now)
         if self._observers:
             step = Step(self._now, event, actions)
@@ -377,7 +327,7 @@ class Simulator:
                 observe(generation.name, step)
         self._do(generation, actions)
 
-    def _do(self, generation: _Generation, actions: tuple[Action, ...]) -> None:
+    def _do(self, generation: Generation, actions: tuple[Action, ...]) -> None:
         """Execute a fleet's actions."""
         for action in actions:
             self._executors[type(action)](generation, action)
@@ -387,7 +337,7 @@ class Simulator:
                 generation.ticking = True
                 self._later(deadline, self._tick, generation)
 
-    def _tick(self, generation: _Generation) -> None:
+    def _tick(self, generation: Generation) -> None:
         generation.ticking = False
         deadline = generation.fleet.next_deadline()
         if deadline is None or deadline <= self._now:
@@ -395,7 +345,7 @@ class Simulator:
         else:
             self._do(generation, ())
 
-    def _forward(self, generation: _Generation, action: Forward) -> None:
+    def _forward(self, generation: Generation, action: Forward) -> None:
         now, number, timeout = self._now, action.request, self._costs.invoke_timeout_seconds
         done, status = generation.servers[action.instance].finish(action.model, now, self._costs.service_seconds(action.model)), _OK
         if done - now > timeout:
@@ -416,7 +366,7 @@ class Simulator:
                 return
         heappush(self._heap, (done, number, None, self._tell, (generation, Replied(number, status))))
 
-    def _reply(self, _generation: _Generation, action: Reply) -> None:
+    def _reply(self, _generation: Generation, action: Reply) -> None:
         error = action.error
         asked = self._asked.pop(action.request, None)
         if asked is not None:
@@ -429,7 +379,7 @@ class Simulator:
             assert arrived is not None
             self._results.latencies.append(self._now - arrived)
 
-    def _download(self, generation: _Generation, action: Download) -> None:
+    def _download(self, generation: Generation, action: Download) -> None:
         self._results.downloads += 1
         failure = self._costs.failures.get(action.model)
         event = (
@@ -439,7 +389,7 @@ class Simulator:
         )
         self._report_after(self._costs.download_seconds(action.model), generation, event)
 
-    def _load(self, generation: _Generation, action: Load) -> None:
+    def _load(self, generation: Generation, action: Load) -> None:
         costs, model = self._costs, action.model
         failure = costs.failures.get(model)
         event = (
@@ -449,27 +399,29 @@ class Simulator:
         )
         self._report_after(costs.load_seconds(model), generation, event)
 
-    def _unload(self, generation: _Generation, action: Unload) -> None:
+    def _unload(self, generation: Generation, action: Unload) -> None:
         self._results.unloads += 1
         self._report_after(self._costs.unload_seconds(action.model), generation, Unloaded(action.instance, action.model))
 
-    def _discard(self, _generation: _Generation, _action: Discard) -> None:
+    def _discard(self, _generation: Generation, _action: Discard) -> None:
         """Deleting files takes no time."""
 
-    def _release(self, generation: _Generation, action: Release) -> None:
+    def _release(self, generation: Generation, action: Release) -> None:
         generation.servers.pop(action.instance).alive = False
 
-    def _report_after(self, seconds: float, generation: _Generation, event: _Report) -> None:
+    def _report_after(self, seconds: float, generation: Generation, event: _Report) -> None:
         heappush(
             self._heap,
             (self._now + seconds, self._next_number(), None, self._report, (generation, generation.servers[event.instance], event)),
         )
 
-    def _report(self, generation: _Generation, server: _Server, event: _Report) -> None:
+    def _report(self, generation: Generation, server: Server, event: _Report) -> None:
         if not server.alive:
             return
         if isinstance(event, Loaded):
             self._results.loads += 1
+        elif isinstance(event, Unloaded):
+            server.forget(event.model)
         if self._observers:
             self._tell(generation, event)
         elif actions := generation.fleet.on(event, self._now):
@@ -477,8 +429,8 @@ class Simulator:
 
     # The fleet's changes.
 
-    def _make_generation(self, settings: FleetSettings, router: Callable[[], Router]) -> _Generation:
-        generation = _Generation(f"fleet-{next(self._fleet_numbers)}", settings, router)
+    def _make_generation(self, settings: FleetSettings, router: Callable[[], Router]) -> Generation:
+        generation = Generation(f"fleet-{next(self._fleet_numbers)}", settings, router)
         self._generations.append(generation)
         return generation
 
@@ -486,10 +438,10 @@ class Simulator:
         for spec in instances:
             self._bring_up(self._generation, f"instance-{next(self._instance_numbers)}", spec)
 
-    def _bring_up(self, generation: _Generation, name: str, spec: InstanceSpec, *, disk_kept: bool = False) -> None:
+    def _bring_up(self, generation: Generation, name: str, spec: InstanceSpec, *, disk_kept: bool = False) -> None:
         settings = generation.settings
         workers = settings.workers_per_model if settings.model_queue_size is None else None
-        generation.servers[name] = _Server(spec, workers)
+        generation.servers[name] = Server(spec, workers)
         self._tell(generation, InstanceUp(name, spec.memory_bytes, spec.disk_bytes, disk_kept, spec.zone))
 
     def _scale_in(self, count: int) -> None:
@@ -522,14 +474,14 @@ class Simulator:
                 if name not in draining:
                     self._after_loss(generation, name, change.returns_after_seconds, disk_kept=False)
 
-    def _after_loss(self, generation: _Generation, name: str, seconds: float | None, *, disk_kept: bool) -> None:
+    def _after_loss(self, generation: Generation, name: str, seconds: float | None, *, disk_kept: bool) -> None:
         """A lost instance returns later, or is forgotten."""
         if seconds is None:
             self._tell(generation, InstanceDraining(name))
         else:
             self._later(self._now + seconds, self._return, generation, name, generation.servers[name], disk_kept)
 
-    def _return(self, generation: _Generation, name: str, was: _Server, disk_kept: bool) -> None:
+    def _return(self, generation: Generation, name: str, was: Server, disk_kept: bool) -> None:
         if generation.servers.get(name) is was:
             self._bring_up(generation, name, was.spec, disk_kept=disk_kept)
 
@@ -542,7 +494,7 @@ class Simulator:
         self._add(instances)
         self._later(self._now + old.settings.load_wait_seconds + self._costs.invoke_timeout_seconds, self._end, old)
 
-    def _end(self, generation: _Generation) -> None:
+    def _end(self, generation: Generation) -> None:
         """End a fleet that an update has replaced, when nothing can be under way there any more."""
         self._generations.remove(generation)
         for name in tuple(generation.servers):

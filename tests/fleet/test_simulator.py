@@ -168,6 +168,14 @@ def test_an_answer_that_takes_too_long_is_an_error_and_its_worker_stays_busy():
         with_costs(invoke_timeout_seconds=0)
 
 
+def test_a_model_that_is_loaded_again_has_new_workers():
+    seconds = iter([100.0, 0.25, 0.25])
+    sim = Simulator(with_costs(service_seconds=lambda _model: next(seconds), invoke_timeout_seconds=3.0), [InstanceSpec(20, MANY)])
+    results = sim.run([(0.0, "a"), (10.0, "b"), (20.0, "a")])
+    assert results.errors == {("ModelError", 0): 1}
+    assert results.latencies[-1] == 0.5 + 1.0 + 0.25
+
+
 def test_a_load_that_outlasts_the_wait_is_not_ready_and_goes_on():
     sim = simulator(settings=FleetSettings(load_wait_seconds=2.5))
     results = sim.run([(0.0, "m"), (5.0, "m")])
