@@ -5,6 +5,7 @@ Everything is real but the hour: requests, model servers, metrics, alarms, Appli
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -124,6 +125,22 @@ def story() -> Iterator[Story]:
             load.end()
 
 
+def scaled_to_max(bench: Workbench) -> Callable[[], list[dict[str, Any]]]:
+    """Collects Application Auto Scaling's events in a queue; what is called returns those that came, at least one."""
+    sqs, events = bench.client("sqs"), bench.client("events")
+    queue = sqs.create_queue(QueueName="scaled-to-max")["QueueUrl"]
+    arn = sqs.get_queue_attributes(QueueUrl=queue, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
+    pattern = {"source": ["aws.application-autoscaling"], "detail": {"scaledToMax": [True]}}
+    events.put_rule(Name="scaled-to-max", EventPattern=json.dumps(pattern))
+    events.put_targets(Rule="scaled-to-max", Targets=[{"Id": "queue", "Arn": arn}])
+
+    def came() -> list[dict[str, Any]]:
+        found = bench.wait_for(lambda: sqs.receive_message(QueueUrl=queue, MaxNumberOfMessages=10).get("Messages"))
+        return [json.loads(message["Body"]) for message in found]
+
+    return came
+
+
 def test_an_hour_of_autoscaling(story):
     scaling = story.bench.client("application-autoscaling")
     scaling.register_scalable_target(**RESOURCE, MinCapacity=1, MaxCapacity=3)
@@ -139,6 +156,8 @@ def test_an_hour_of_autoscaling(story):
         },
     )["Alarms"]
     assert [alarm["AlarmName"].rpartition("-Alarm")[2].partition("-")[0] for alarm in alarms] == ["High", "Low"]
+
+    told = scaled_to_max(story.bench)
 
     # Load rises: more than an instance shall have, not more than two.
     story.load.pace(1.75 * TARGET)
@@ -160,6 +179,12 @@ def test_an_hour_of_autoscaling(story):
     assert [activity["Cause"].rpartition("-Alarm")[2].partition("-")[0] for activity in activities] == ["High", "High", "Low", "Low"]
     waited = (activities[1]["StartTime"] - activities[0]["EndTime"]).total_seconds()
     assert waited >= COOLDOWN_SECONDS
+
+    events = told()
+    assert {(event["detail"]["newDesiredCapacity"], event["detail"]["oldDesiredCapacity"]) for event in events} == {(3, 2)}, (
+        "only the maximum"
+    )
+    assert {event["detail"]["resourceId"] for event in events} == {RESOURCE["ResourceId"]}
 
     asked = story.minutes("Invocations", "Sum")
     per_instance = story.minutes("InvocationsPerInstance", "Sum")
