@@ -184,14 +184,17 @@ class Rollout:
         run.set_current(count)
 
     async def stop(self, run: Run) -> None:
-        """End a fleet when it has answered what is under way; one that is not there is fine, and one that does not stop is logged."""
+        """End a fleet when it has answered what is under way; one that is not there is fine, and one that does not stop is logged.
+
+        It counts as gone at once, so that no request is sent to it any more.
+        """
+        run.set_current(0)
         await self._drained(run.name)
         try:
             with suppress(DataPlaneError):
                 await self._fleets().stop_fleet(run.name)
         except Exception:
             logger.exception("fleet %s did not stop", run.name)
-        run.set_current(0)
 
     async def _bake(self, change: Change, policy: Policy, move: Move, deadline: float | None) -> None:
         if move.wait_seconds:

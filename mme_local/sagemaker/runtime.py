@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from mme_facts.limits import INVOKE_BODY_BYTES
-from mme_local.dataplane.interface import DataPlaneError, InvokeReply, InvokeRequest, InvokeStream, StreamFailed
+from mme_local.dataplane.interface import DataPlaneError, InvokeReply, InvokeRequest, InvokeStream, StreamFailed, UnknownFleet
 from mme_local.emulator import Request, authorize
 from mme_local.eventstream import CONTENT_TYPE, frame
 from mme_local.faults import Faults
@@ -62,7 +62,10 @@ class Runtime:
             AccessDeniedError: the caller may not invoke the endpoint, or not with this TargetModel.
         """
         call = await self._routed(request, endpoint_name, "InvokeEndpoint")
-        reply = await self._sagemaker.hosting.ask(call.run, call.request)
+        try:
+            reply = await self._sagemaker.hosting.ask(call.run, call.request)
+        except UnknownFleet:
+            raise _gone(call) from None
         if reply.error is None and len(reply.body) > INVOKE_BODY_BYTES:
             text = f"The response of the model has {len(reply.body)} bytes: at most {INVOKE_BODY_BYTES} are allowed.".encode()
             reply = replace(reply, status=424, body=text, error="ModelError", original_status=_TOO_LARGE_STATUS)
@@ -80,7 +83,10 @@ class Runtime:
             AccessDeniedError: the caller may not invoke the endpoint.
         """
         call = await self._routed(request, endpoint_name, "InvokeEndpointWithResponseStream")
-        answer = await self._sagemaker.hosting.open_stream(call.run, call.request)
+        try:
+            answer = await self._sagemaker.hosting.open_stream(call.run, call.request)
+        except UnknownFleet:
+            raise _gone(call) from None
         if answer.error is not None:
             await answer.aclose()
             raise self._error(answer, call.endpoint, call.variant)
@@ -195,6 +201,11 @@ class Runtime:
             OriginalMessage=original,
             LogStreamArn=f"arn:aws:logs:{region}:{account}:log-group:{log_group}",
         )
+
+
+def _gone(call: _Call) -> AwsError:
+    """The fleet went while the request was on its way: the endpoint is being deleted."""
+    return AwsError("ServiceUnavailable", f"Endpoint {call.endpoint.name} is unavailable: its instances are being stopped.", 503)
 
 
 def _parameters(request: Request, endpoint_name: str, operation: str) -> dict[str, Any]:

@@ -516,6 +516,25 @@ class TestEnding:
 
         run(scenario())
 
+    def test_copies_that_are_going_get_no_more_requests(self, double):
+        async def scenario():
+            await dedicated(double)
+            await made(double)
+            double.fleets.answer_gate.clear()
+            request = asyncio.create_task(body(double, "c"))
+            await asyncio.sleep(0)
+            one = double.sagemaker.components.set_copies("c", 0)
+            await until(lambda: not one.current)
+            assert double.fleets.fleets == {"dedicated.1.AllTraffic.c": 1}, "it still answers what is under way"
+            with pytest.raises(AwsError, match="has no capacity"):
+                await body(double, "c")
+            double.fleets.answer_gate.set()
+            assert await request == b"dedicated.1.AllTraffic.c"
+            await one.settled.wait()
+            assert double.fleets.fleets == {}
+
+        run(scenario())
+
     def test_a_request_under_way_is_answered_before_the_copies_go(self, double):
         async def scenario():
             await dedicated(double)

@@ -176,6 +176,22 @@ def test_every_error_of_the_table_has_its_status(double, error, status):
     run(scenario())
 
 
+def test_a_request_to_a_fleet_that_has_just_gone_finds_the_service_unavailable(double):
+    async def scenario():
+        served = await serving(double, single=True)
+
+        async def gone(_fleet, _asked):
+            raise UnknownFleet("gone")
+
+        double.fleets.invoke = double.fleets.stream = gone
+        for call in (served.invoke, served.stream):
+            with pytest.raises(AwsError, match="its instances are being stopped") as caught:
+                await call(request(), "shared")
+            assert (caught.value.code, caught.value.status) == ("ServiceUnavailable", 503)
+
+    run(scenario())
+
+
 def test_sessions_are_refused_with_the_reason(double):
     async def scenario():
         served = await serving(double, single=True)
