@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 from mme_facts.limits import INVOKE_BODY_BYTES
@@ -208,15 +209,21 @@ def _gone(call: _Call) -> AwsError:
     return AwsError("ServiceUnavailable", f"Endpoint {call.endpoint.name} is unavailable: its instances are being stopped.", 503)
 
 
-def _parameters(request: Request, endpoint_name: str, operation: str) -> dict[str, Any]:
+def _parameters(request: Request, endpoint_name: str, operation: str) -> Mapping[str, Any]:
     """The members of a request but its body, which come in headers, validated by the service's model."""
-    model = service_model("sagemaker-runtime", OPERATIONS)
-    members = model.header_members(operation)
-    given = {member: request.headers[header] for header, member in members.items() if header in request.headers}
+    members = service_model("sagemaker-runtime", OPERATIONS).header_members(operation)
+    given = tuple((member, request.headers[header]) for header, member in members.items() if header in request.headers)
     if operation != "InvokeEndpoint" and _TARGET_MODEL in request.headers:
         raise AwsError("ValidationError", f"{operation} does not support TargetModel.")
+    return _validated(operation, endpoint_name, given)
+
+
+@lru_cache(1024)
+def _validated(operation: str, endpoint_name: str, given: tuple[tuple[str, str], ...]) -> Mapping[str, Any]:
+    """Requests resemble each other: what was right once is not checked again."""
+    request = {**dict(given), "EndpointName": endpoint_name, "Body": ""}
     try:
-        return model.validated(operation, {**given, "EndpointName": endpoint_name, "Body": ""})
+        return service_model("sagemaker-runtime", OPERATIONS).validated(operation, request)
     except ValidationError as error:
         raise AwsError("ValidationError", error.message) from None
 
