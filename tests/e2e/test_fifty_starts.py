@@ -14,7 +14,7 @@ from mme_cli.local_state import LocalState
 from mme_local import LocalCloud
 from tests.local.cloud_support import is_open, port_of, processes_in, start_a_function, start_an_endpoint, wait_until
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
 
 CYCLES = 50
 
