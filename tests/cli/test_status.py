@@ -4,10 +4,11 @@ import io
 import os
 import pty
 import re
+import select
 import signal
 import subprocess
 import sys
-import time
+from contextlib import suppress
 
 import pytest
 from rich.console import Console
@@ -157,26 +158,26 @@ def test_a_watch_of_a_cloud_that_went_away_says_so(tmp_path):
         watch(ask, 8, Console(file=io.StringIO()), 0.0)
 
 
-def test_ctrl_c_ends_a_watch_on_a_terminal_in_order(shared_cloud, tmp_path):
-    LocalState(shared_cloud.endpoint_url, "us-east-1", "000000000000", os.getpid(), shared_cloud.admin, {}).write(tmp_path / ".mme")
+def test_ctrl_c_ends_a_watch_on_a_terminal_in_order(local_cloud, tmp_path):
+    LocalState(local_cloud.endpoint_url, "us-east-1", "000000000000", os.getpid(), local_cloud.admin, {}).write(tmp_path / ".mme")
     leader, follower = pty.openpty()
     program = [sys.executable, "-m", "mme_cli.main", "status", "--watch"]
-    with subprocess.Popen(
-        program, stdin=follower, stdout=follower, stderr=follower, cwd=tmp_path, env={**os.environ, "TERM": "xterm"}
-    ) as watching:
+    environment = {**os.environ, "TERM": "xterm"}
+    with subprocess.Popen(program, stdin=follower, stdout=follower, stderr=follower, cwd=tmp_path, env=environment) as watching:
         os.close(follower)
-        shown, deadline = b"", time.monotonic() + 30
-        while b"mme deploy" not in shown:
-            assert time.monotonic() < deadline
-            shown += os.read(leader, 65536)
-        watching.send_signal(signal.SIGINT)
         try:
-            while chunk := os.read(leader, 65536):
-                shown += chunk
-        except OSError:
-            pass  # the terminal's other side is closed
-        assert watching.wait(10) == 0
-    os.close(leader)
+            shown = b""
+            while b"mme deploy" not in shown:
+                assert select.select([leader], [], [], 60)[0], shown
+                shown += os.read(leader, 65536)
+            watching.send_signal(signal.SIGINT)
+            with suppress(OSError):  # the terminal's other side is closed
+                while chunk := os.read(leader, 65536):
+                    shown += chunk
+            assert watching.wait(10) == 0
+        finally:
+            watching.kill()
+            os.close(leader)
     assert b"Traceback" not in shown
     assert shown.rstrip().endswith(b"\x1b[?25h\x1b[?1049l"), "cursor and screen are there again"
 
