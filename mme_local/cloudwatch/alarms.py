@@ -6,11 +6,13 @@ alarms follow at once. Actions go to whoever registered for their ARNs with `Ala
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import math
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Literal
@@ -283,10 +285,19 @@ class Alarms:
         self.history.clear()
 
     async def run(self) -> None:
-        """Evaluate by the clock, until cancelled."""
+        """Evaluate by the clock, until cancelled; a jump of the clock is an occasion to look, too."""
+        jumped = asyncio.Event()
+        self._clock.on_jump(jumped.set)
         while True:
-            await self._clock.sleep_until(self._next_look())
-            self.evaluate()
+            real_seconds = max(self._next_look() - self._clock.time(), 0.0) / self._clock.scale
+            with suppress(TimeoutError):
+                async with asyncio.timeout(real_seconds):
+                    await jumped.wait()
+            jumped.clear()
+            try:
+                self.evaluate()
+            except Exception:
+                logger.exception("the alarms could not be evaluated")
 
     def evaluate(self) -> None:
         """Look at all alarms now, as the clock does: new states, held actions whose time has come, repeated actions once a minute."""

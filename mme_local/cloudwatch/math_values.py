@@ -43,6 +43,9 @@ class Series:
         return sorted(self.points.items())
 
 
+_NO_SERIES = Series({}, (), 0.0)
+"""What becomes of an array of which REMOVE_EMPTY has left nothing; it fits to every period."""
+
 Value = float | Series | list[Series]
 
 
@@ -113,7 +116,7 @@ def _single(value: Value) -> Series:
 
 
 def _check_periods(series: Iterable[Series]) -> None:
-    if len(periods := {each.period for each in series}) > 1:
+    if len(periods := {each.period for each in series if each.period}) > 1:
         raise MathValueError(f"the metrics of an expression must have one period, not {sorted(periods)}")
 
 
@@ -176,7 +179,7 @@ def _aggregate(name: str, function: Callable[[Sequence[float]], float]) -> Calla
             return function(list(value.points.values())) if value.points else math.nan
         series = _array(name, value)
         if not series:
-            raise MathValueError(f"{name} has no time series to work on")
+            return _NO_SERIES
         _check_periods(series)
         moments = sorted({moment for each in series for moment in each.points})
         return series[0].with_points(
@@ -208,9 +211,14 @@ def _if(arguments: Sequence[Value]) -> Value:
     if isinstance(condition, list) or any(isinstance(branch, list) for branch in branches):
         raise MathValueError("IF takes numbers and time series, no arrays")
     if not isinstance(condition, Series):
+        series = next((branch for branch in branches if isinstance(branch, Series)), None)
         if math.isnan(condition) or (not condition and len(branches) == 1):
-            return next((branch.with_points({}) for branch in branches if isinstance(branch, Series)), math.nan)
-        return branches[0] if condition else branches[1]
+            return math.nan if series is None else series.with_points({})
+        chosen = branches[0] if condition else branches[1]
+        if series is not None and isinstance(chosen, float):
+            # The kind of the result must not depend on the data.
+            return series.with_points(dict.fromkeys(series.moments, chosen))
+        return chosen
     _check_periods([condition, *(branch for branch in branches if isinstance(branch, Series))])
     points = {}
     for moment, holds in condition.points.items():
@@ -273,9 +281,7 @@ def _first_or_last(name: str, index: int) -> Callable[[Sequence[Value]], Value]:
     def call(arguments: Sequence[Value]) -> Value:
         (value,) = _counted(name, arguments, 1)
         series = _array(name, value)
-        if not series:
-            raise MathValueError(f"{name} has no time series to work on")
-        return series[index]
+        return series[index] if series else _NO_SERIES
 
     return call
 

@@ -275,6 +275,8 @@ class _Run:
 
     def _metrics(self, part: str) -> list[Series]:
         names = [name for name, query in self._queries.by_id.items() if query.metric is not None and part in name]
+        if not names:
+            raise MathValueError(f"METRICS finds no metric whose id contains {part!r}")
         return [value for name in names if isinstance(value := self._value(name), Series)]
 
     def _time_series(self, value: Value, query: Query) -> Series:

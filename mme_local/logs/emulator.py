@@ -6,9 +6,10 @@ The emulator is patched as in `mme_local.patches`, which checks its version.
 
 from __future__ import annotations
 
+import contextvars
 import json
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from mme_local.cloudwatch.emf import put_embedded_metrics
@@ -20,18 +21,34 @@ from mme_local.wire import AwsError, error_reply, json_reply
 __all__ = ["events_of", "extract_metrics", "serve_queries"]
 
 
-def events_of(log_group: str, start: float, end: float) -> list[Event] | None:
-    """The events of a log group in the request's scope; epoch milliseconds, both inclusive. None when there is no such group."""
-    from ministack.core.responses import get_account_id
+def events_of(log_group: str, start: float, end: float) -> Callable[[], list[Event]] | None:
+    """How to read the events of a log group of the request's scope, on any thread; None when there is no such group.
+
+    Args:
+        log_group: its name.
+        start: epoch milliseconds, inclusive.
+        end: epoch milliseconds, inclusive.
+    """
     from ministack.services import cloudwatch_logs
 
     group = cloudwatch_logs._log_groups.get(log_group)
     if group is None:
         return None
+    scope = contextvars.copy_context()
+    return lambda: scope.run(_read, log_group, group, start, end)
+
+
+def _read(log_group: str, group: Mapping[str, Any], start: float, end: float) -> list[Event]:
+    from ministack.core.responses import get_account_id
+    from ministack.services import cloudwatch_logs
+
     account = get_account_id()
     with cloudwatch_logs._log_events_lock:
         found = [
-            (name, event) for name, stream in group["streams"].items() for event in stream["events"] if start <= event["timestamp"] <= end
+            (name, event)
+            for name, stream in list(group["streams"].items())
+            for event in stream["events"]
+            if start <= event["timestamp"] <= end
         ]
     return [
         Event(

@@ -28,8 +28,11 @@ _KEPT_QUERIES = 1000
 _THREADS = 2
 
 Status = Literal["Scheduled", "Running", "Complete", "Failed", "Cancelled"]
-LogSource = Callable[[str, float, float], Sequence[Event] | None]
-"""The events of a log group between two moments in epoch milliseconds, both inclusive; None when there is no such group."""
+LogSource = Callable[[str, float, float], Callable[[], Sequence[Event]] | None]
+"""How to read, on any thread, the events of a log group between two moments in epoch milliseconds, both inclusive.
+
+None when there is no such group.
+"""
 
 
 @dataclass(slots=True)
@@ -102,27 +105,27 @@ class QueryRuns:
         except QuerySyntaxError as error:
             place = {"startCharOffset": error.start, "endCharOffset": error.end}
             raise AwsError("MalformedQueryException", str(error), queryCompileError={"location": place, "message": str(error)}) from None
-        events: list[Event] = []
+        readers = []
         for group in groups:
-            found = self._source(group, start * 1000, end * 1000 + 999)
-            if found is None:
+            reader = self._source(group, start * 1000, end * 1000 + 999)
+            if reader is None:
                 raise AwsError("ResourceNotFoundException", f"Log group '{group}' does not exist.")
-            events += found
+            readers.append(reader)
         query = _Query(str(uuid.uuid4()), given["queryString"], groups, self._now(), limit)
         with self._lock:
             self._queries[query.id] = query
             for name in list(self._queries)[: max(0, len(self._queries) - _KEPT_QUERIES)]:
                 del self._queries[name]
-        self._pool.submit(self._run, query, commands, events)
+        self._pool.submit(self._run, query, commands, readers)
         return {"queryId": query.id}
 
-    def _run(self, query: _Query, commands: Sequence[Command], events: Sequence[Event]) -> None:
+    def _run(self, query: _Query, commands: Sequence[Command], readers: Sequence[Callable[[], Sequence[Event]]]) -> None:
         with self._lock:
             if query.status != "Scheduled":
                 return
             query.status = "Running"
         try:
-            answer = evaluate(commands, events, limit=query.limit)
+            answer = evaluate(commands, [event for read in readers for event in read()], limit=query.limit)
         except Exception:
             logger.exception("the query %s failed", query.text)
             answer = None

@@ -1,8 +1,14 @@
 """Alarms by a clock that the test moves."""
 
+import asyncio
+
 import pytest
 
+from mme_local.clock import CloudClock
+from mme_local.cloudwatch.alarms import Alarms
+from mme_local.cloudwatch.store import MetricStore
 from mme_local.wire import AwsError
+from tests.local.cloudwatch.conftest import Watch
 
 
 def test_a_new_alarm_has_insufficient_data_until_there_is_some(watch):
@@ -219,3 +225,26 @@ def test_what_cannot_be_evaluated_is_refused(watch, members, message):
     with pytest.raises(AwsError, match=message):
         watch.alarms.put(watch.alarm(**members))
     assert watch.alarms.by_name == {}
+
+
+def test_the_clock_evaluates_and_a_jump_is_an_occasion():
+    async def story():
+        clock = CloudClock(6000.0)
+        store = MetricStore(clock.time)
+        alarms = Alarms(store, clock, region="us-east-1", account="000000000000")
+        changed = asyncio.Event()
+        alarms.on_change(lambda _alarm, change: change.new == "ALARM" and changed.set())
+        alarms.put(Watch().alarm(TreatMissingData="ignore", AlarmActions=[], OKActions=[]))
+        running = asyncio.create_task(alarms.run())
+        store.put("Platform", "Errors", {"EndpointName": "ours"}, [99.0], timestamp=clock.time())
+        await asyncio.wait_for(changed.wait(), 20)
+        # Back by a day: the alarms go on looking by the clock as it is now.
+        changed.clear()
+        clock.jump(-86400.0)
+        store.put("Platform", "Errors", {"EndpointName": "ours"}, [1.0], timestamp=clock.time())
+        alarms.set_state("errors", "OK", "to begin with")
+        store.put("Platform", "Errors", {"EndpointName": "ours"}, [99.0], timestamp=clock.time() + 60)
+        await asyncio.wait_for(changed.wait(), 20)
+        running.cancel()
+
+    asyncio.run(story())

@@ -85,6 +85,10 @@ def results(store, expression, *more, period=60):
         ("IF(SUM(a) > 0, a, b)", B),
         ("IF(SUM(a) > 0, a)", {}),
         ("if(a > 1, a)", {1: 2, 2: 4}),
+        ("IF(SUM(a) > 0, a, 5)", dict.fromkeys(range(MINUTES), 5)),
+        ("SUM(REMOVE_EMPTY([a, IF(a > 100, a)]))", A),
+        ("SUM(REMOVE_EMPTY([IF(a > 100, a)])) + b", {}),
+        ("FIRST(REMOVE_EMPTY([IF(a > 100, a)]))", {}),
     ],
 )
 def test_an_expression_has_the_known_answer(store, expression, points):
@@ -129,7 +133,7 @@ def test_longer_periods_aggregate_before_the_math(store):
         ("FILL(a)", "FILL takes 2 arguments"),
         ("FILL(a, METRICS())", "as its second argument"),
         ("PERIOD(half)", "PERIOD takes a metric"),
-        ('SUM(METRICS("zzz"))', "no time series to work on"),
+        ('SUM(METRICS("zzz"))', "no metric whose id contains 'zzz'"),
         ("METRICS(a)", "METRICS takes nothing or one text"),
         ("METRIC_COUNT(a)", "takes an array"),
         ("SEARCH(' {N} ', 'Sum', 60)", "SEARCH is not a function"),
