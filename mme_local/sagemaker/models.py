@@ -5,6 +5,7 @@ All methods run on the gateway's event loop; nothing here does I/O but through t
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
@@ -18,7 +19,18 @@ from mme_local.sagemaker.components import InferenceComponents
 from mme_local.sagemaker.containers import check_container, check_labels, component_fleet, model_fleet
 from mme_local.sagemaker.hosting import Hosting, Surroundings
 from mme_local.sagemaker.policies import endpoint_policy
-from mme_local.sagemaker.resources import Endpoint, EndpointConfig, FleetOwner, Fleets, Model, ResourceKind, Run, Variant, arn_of
+from mme_local.sagemaker.resources import (
+    Endpoint,
+    EndpointConfig,
+    FleetOwner,
+    Fleets,
+    InferenceComponent,
+    Model,
+    ResourceKind,
+    Run,
+    Variant,
+    arn_of,
+)
 from mme_local.sagemaker.rollout import AlarmStates, Clock
 from mme_local.sagemaker.settings import ControlPlaneSettings
 from mme_local.wire import AwsError, ValidationError
@@ -268,11 +280,19 @@ class SageMaker:
 
     def tags_of(self, arn: str) -> dict[str, str]:
         """The tags of a resource, to read and change; raises `ValidationError` when there is no such resource."""
-        for resources in (self.models, self.configs, self.endpoints, self.components.by_name):
-            for resource in resources.values():
-                if resource.arn == arn:
-                    return resource.tags
-        kind = arn.split(":", 5)[-1].partition("/")[0]
+        kinds: Mapping[str, Mapping[str, Model | EndpointConfig | Endpoint | InferenceComponent]] = {
+            "model": self.models,
+            "endpoint-config": self.configs,
+            "endpoint": self.endpoints,
+            "inference-component": self.components.by_name,
+        }
+        kind, _, name = arn.split(":", 5)[-1].partition("/")
+        resources = kinds.get(kind, {})
+        # Names stand in ARNs in lower case, as most are anyway; the others are looked for.
+        likely = (resources[name],) if name in resources else ()
+        for resource in itertools.chain(likely, resources.values()):
+            if resource.arn == arn:
+                return resource.tags
         raise exceptions.could_not_find(kind.replace("-", " "), arn)
 
     def tag_context(self, arn: str) -> dict[str, str]:
