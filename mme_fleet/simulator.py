@@ -251,8 +251,10 @@ class Simulator:
         answered = results.latencies.append
         generation = self._generation
         take, servers = generation.fleet.request, generation.servers
-        last = self._now
+        last, end, came, hits = self._now, math.inf, 0, 0
         for at, model in requests:
+            if not last <= at < end:
+                raise ValueError(f"a request for {model!r} comes at {at}, but it is {last}: requests must ascend in time")
             while heap[0][0] <= at:
                 when, number, arrived, what, target = heappop(heap)
                 if arrived is not None:
@@ -267,10 +269,8 @@ class Simulator:
             if generation is not self._generation:
                 generation = self._generation
                 take, servers = generation.fleet.request, generation.servers
-            if at < last:
-                raise ValueError(f"a request for {model!r} comes at {at}, but it is {last}: requests must ascend in time")
             last = at
-            results.requests += 1
+            came += 1
             number = next_number()
             if self._observers:
                 self._now = at
@@ -279,7 +279,7 @@ class Simulator:
                 continue
             taken = take(number, model, at)
             if isinstance(taken, str):
-                results.hits += 1
+                hits += 1
                 done = servers[taken].finish(model, at, service_seconds(model))
                 if done - at <= timeout:
                     heappush(heap, (done, number, at, _OK, generation))
@@ -290,6 +290,8 @@ class Simulator:
                 self._waiting[number] = at
                 self._do(generation, taken)
         self._now = max(last, self._now)
+        results.requests += came
+        results.hits += hits
 
     def _step(self) -> None:
         """What is due next."""

@@ -357,6 +357,9 @@ class FleetMachine(RuleBasedStateMachine):
             self.finish_unload(0)
             self.answer(0, 200)
         assert not any(books.work or books.flying for books in self.instances.values())
+        assert not any(books.draining for books in self.instances.values()), (
+            "a draining instance has nothing left to do and is not released"
+        )
         assert self.requests == len(self.replies)
         self.no_request_is_answered_twice()
         for recorder, _, given, router in self.fleets:

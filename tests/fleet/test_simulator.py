@@ -92,9 +92,10 @@ def test_a_run_begins_where_the_last_one_ended():
         sim.run([(5.0, "m")])
 
 
-def test_requests_must_ascend_in_time():
+@pytest.mark.parametrize("at", [0.5, math.inf, math.nan])
+def test_requests_must_ascend_in_time(at):
     with pytest.raises(ValueError, match="ascend"):
-        simulator().run([(1.0, "m"), (0.5, "m")])
+        simulator().run([(1.0, "m"), (at, "m")])
 
 
 @pytest.mark.parametrize("queue", [None, 10])
