@@ -1,14 +1,18 @@
-"""Lists of the control plane: filters, order and pages."""
+"""Lists of the control plane: filters, order and pages; and what is described while things change."""
 
 from __future__ import annotations
 
+import json
+
+import botocore.session
 import pytest
+from botocore.validate import ParamValidator
 
 from mme_local.sagemaker import responses
 from mme_local.sagemaker.responses import ControlPlane
-from mme_local.wire import AwsError
+from mme_local.wire import AwsError, json_reply
 from tests.local.sagemaker_double import Double, run
-from tests.local.test_component_life import component, dedicated, dedicated_models, hosting
+from tests.local.test_component_life import component, dedicated, dedicated_models, hosting, until
 
 NAMES = ["e-0", "e-1", "e-2", "e-3", "e-4"]
 
@@ -108,5 +112,43 @@ def test_components_are_filtered_by_where_they_are_and_how(double):
         assert found(StatusEquals="Failed") == ["large"]
         assert found(StatusEquals="InService", EndpointNameEquals="dedicated", VariantNameEquals="AllTraffic") == ["small"]
         assert found(EndpointNameEquals="other") == found(VariantNameEquals="Other") == []
+
+    run(scenario())
+
+
+def test_what_is_described_on_the_way_has_the_shape_of_the_service(double):
+    """The states that pass too quickly to be seen over HTTP."""
+    shape = botocore.session.get_session().get_service_model("sagemaker").operation_model
+
+    def described(operation, **given):
+        document = json.loads(json_reply(api(double)(operation, **given))[2])
+        report = ParamValidator().validate(document, shape(operation).output_shape)
+        assert not report.has_errors(), report.generate_report()
+        return document
+
+    async def scenario():
+        endpoint = await dedicated(double)
+        double.sagemaker.create_endpoint_config(hosting("next"))
+        routing = {"Type": "CANARY", "CanarySize": {"Type": "CAPACITY_PERCENT", "Value": 50}, "WaitIntervalInSeconds": 600}
+        policy = {"BlueGreenUpdatePolicy": {"TrafficRoutingConfiguration": routing}}
+        double.sagemaker.update_endpoint({"EndpointName": "dedicated", "EndpointConfigName": "next", "DeploymentConfig": policy})
+        await until(lambda: endpoint.pending is not None and endpoint.pending.traffic)
+        found = described("DescribeEndpoint", EndpointName="dedicated")
+        (pending,) = found["PendingDeploymentSummary"]["ProductionVariants"]
+        assert (found["EndpointStatus"], pending["VariantStatus"][0]["Status"]) == ("Updating", "Baking")
+        double.clock.jump(600)
+        await until(lambda: endpoint.pending.traffic == 1.0)
+        double.clock.jump(600)
+        await endpoint.settled.wait()
+        double.fleets.gate.clear()
+        one = double.sagemaker.components.create(component(), {})
+        assert described("DescribeInferenceComponent", InferenceComponentName="c")["InferenceComponentStatus"] == "Creating"
+        double.fleets.gate.set()
+        await one.settled.wait()
+        double.sagemaker.components.delete("c")
+        assert described("DescribeInferenceComponent", InferenceComponentName="c")["InferenceComponentStatus"] == "Deleting"
+        await one.settled.wait()
+        double.sagemaker.delete_endpoint("dedicated")
+        assert described("DescribeEndpoint", EndpointName="dedicated")["EndpointStatus"] == "Deleting"
 
     run(scenario())
