@@ -44,6 +44,13 @@ def cloudwatch(request, shared_cloud, tmp_path_factory):
         yield client
 
 
+@pytest.fixture
+def modern(shared_cloud):
+    """A client as it is: what is refused does not depend on the protocol."""
+    with closing(shared_cloud.client("cloudwatch")) as client:
+        yield client
+
+
 @pytest.fixture(autouse=True)
 def _empty(local_cloud):
     """Every test begins with an empty cloud."""
@@ -146,6 +153,12 @@ def test_a_metric_without_data_has_no_datapoints(cloudwatch):
     assert statistics(cloudwatch, MetricName="Others")["Datapoints"] == []
 
 
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), 2.0**361])
+def test_numbers_that_are_none_are_refused_in_every_protocol(cloudwatch, value):
+    with refused(cloudwatch, "InvalidParameterValue", "must be between"):
+        put(cloudwatch, value=value)
+
+
 def test_a_thousand_data_go_in_one_compressed_call(cloudwatch):
     moment = MINUTE - timedelta(minutes=1)
     many = [{"MetricName": "Errors", "Dimensions": DIMENSIONS, "Timestamp": moment, "Value": 1.0} for _ in range(1000)]
@@ -173,12 +186,12 @@ def test_a_thousand_data_go_in_one_compressed_call(cloudwatch):
         ({"StatisticValues": {"SampleCount": 2.0, "Sum": 3.0, "Minimum": 2.0, "Maximum": 1.0}}, "InvalidParameterValue", "Minimum"),
     ],
 )
-def test_data_that_is_not_allowed_is_refused_whole(cloudwatch, members, code, text):
-    with refused(cloudwatch, code, text):
-        cloudwatch.put_metric_data(
+def test_data_that_is_not_allowed_is_refused_whole(modern, members, code, text):
+    with refused(modern, code, text):
+        modern.put_metric_data(
             Namespace="Platform", MetricData=[{"MetricName": "Errors", "Value": 1.0}, {"MetricName": "Errors", **members}]
         )
-    assert cloudwatch.list_metrics()["Metrics"] == []
+    assert modern.list_metrics()["Metrics"] == []
 
 
 @pytest.mark.parametrize(
@@ -191,9 +204,9 @@ def test_data_that_is_not_allowed_is_refused_whole(cloudwatch, members, code, te
         ({"Statistics": ["Mean"]}, "ValidationError", "enum value set"),
     ],
 )
-def test_statistics_that_cannot_be_had_are_refused(cloudwatch, members, code, text):
-    with refused(cloudwatch, code, text):
-        statistics(cloudwatch, **members)
+def test_statistics_that_cannot_be_had_are_refused(modern, members, code, text):
+    with refused(modern, code, text):
+        statistics(modern, **members)
 
 
 def test_metric_math_is_answered(cloudwatch):
@@ -249,10 +262,10 @@ def test_metric_data_comes_in_pages(cloudwatch):
         ([query("a")], {"LabelOptions": {"Timezone": "+0130"}}, "time zone"),
     ],
 )
-def test_metric_data_that_cannot_be_had_is_refused(cloudwatch, queries, members, text):
-    put(cloudwatch)
-    with refused(cloudwatch, "ValidationError", text):
-        data(cloudwatch, *queries, **members)
+def test_metric_data_that_cannot_be_had_is_refused(modern, queries, members, text):
+    put(modern)
+    with refused(modern, "ValidationError", text):
+        data(modern, *queries, **members)
 
 
 def test_metrics_are_listed_by_what_is_known_of_them(cloudwatch):
@@ -353,19 +366,19 @@ def test_dashboards_are_kept_when_they_are_json(cloudwatch):
         lambda client: client.get_metric_widget_image(MetricWidget="{}"),
     ],
 )
-def test_an_operation_that_is_not_there_is_refused(cloudwatch, call):
-    with refused(cloudwatch, "InvalidAction", "does not serve"):
-        call(cloudwatch)
+def test_an_operation_that_is_not_there_is_refused(modern, call):
+    with refused(modern, "InvalidAction", "does not serve"):
+        call(modern)
 
 
-def test_a_member_that_is_not_supported_is_refused(cloudwatch):
-    with refused(cloudwatch, "ValidationError", "does not evaluate EvaluationInterval"):
-        cloudwatch.put_metric_alarm(**alarm(EvaluationInterval=60))
-    with refused(cloudwatch, "InvalidParameterValue", "no entities"):
-        cloudwatch.put_metric_data(Namespace="Platform", MetricData=[{"MetricName": "m", "Value": 1.0}], StrictEntityValidation=True)
+def test_a_member_that_is_not_supported_is_refused(modern):
+    with refused(modern, "ValidationError", "does not evaluate EvaluationInterval"):
+        modern.put_metric_alarm(**alarm(EvaluationInterval=60))
+    with refused(modern, "InvalidParameterValue", "no entities"):
+        modern.put_metric_data(Namespace="Platform", MetricData=[{"MetricName": "m", "Value": 1.0}], StrictEntityValidation=True)
 
 
-def test_alarm_policies_are_enforced_on_the_alarms_arn(cloudwatch, shared_cloud):
+def test_alarm_policies_are_enforced_on_the_alarms_arn(modern, shared_cloud):
     with closing(Workbench(shared_cloud)) as bench:
         arn = "arn:aws:cloudwatch:us-east-1:000000000000:alarm:mine"
         keys = bench.user(
@@ -384,7 +397,7 @@ def test_alarm_policies_are_enforced_on_the_alarms_arn(cloudwatch, shared_cloud)
         ):
             with refused(client, "AccessDenied", "not authorized"):
                 call()
-    assert [found["AlarmName"] for found in cloudwatch.describe_alarms()["MetricAlarms"]] == ["mine"]
+    assert [found["AlarmName"] for found in modern.describe_alarms()["MetricAlarms"]] == ["mine"]
 
 
 def test_other_regions_and_unsigned_calls_are_refused(shared_cloud):
