@@ -19,7 +19,7 @@ from tests.e2e.support import PROJECT
 
 SCALE = 20.0
 CACHE, ERRORS = ("low-cache-hit", "thrashing"), ("server-errors", "model-errors", "client-errors", USERS_HURT.id)
-QUIET = ("rejected-artifacts", "memory-high", "disk-high", "function-throttles")
+QUIET = ("rejected-artifacts", "function-throttles")
 """Alarms whose cause is not there: they must not go off with the others."""
 
 
