@@ -71,6 +71,8 @@ def test_the_wheel_carries_types_data_and_no_stacks(installed):
     for package in ("mme_facts", "mme_constructs", "mme_tenancy"):
         assert (site / package / "py.typed").is_file()
     assert (site / "mme_facts" / "images.json").is_file()
+    pages = Path("mme_local", "console", "static")
+    assert {page.name for page in (site / pages).iterdir()} == {page.name for page in (CHECKOUT / pages).iterdir()}
     assert not (site / "stacks").exists()
     assert not (site / "tests").exists()
 
