@@ -54,5 +54,5 @@ def run_client(python, script, variables, given):
             timeout=SECONDS,
             check=False,
         )
-        assert done.returncode == 0, done.stderr[-4000:]
+        assert done.returncode == 0, (done.stdout + done.stderr)[-4000:]
         return json.loads(answer.read_text())

@@ -206,6 +206,7 @@ class TestSageMakerCore:
             "listed": ["core"],
             "models": ["core"],
             "mode": "MultiModel",
+            "updated": ["InService", 2],
             "missing artifact": ["ValidationError", "ValidationError", 400],
             "bad body": ["ModelError", "ModelError", 424],
             "config that is there": ["ClientError", "ValidationException", 400],
@@ -224,6 +225,7 @@ class TestSageMakerSdkV2:
         assert TARGET in before
         assert said == {
             "status": "InService",
+            "updated": 2,
             "uploaded": f"s3://{BUCKET}/models/sdk2/uploaded.tar.gz",
             "copied": f"s3://{BUCKET}/models/sdk2/copied.tar.gz",
             "after": sorted([*before, "sdk2/copied.tar.gz", "sdk2/uploaded.tar.gz"]),

@@ -1,4 +1,4 @@
-"""A program on sagemaker-core, the base of SDK v3: makes a multi-model endpoint, invokes it, takes it away. Writes what it saw, as JSON."""
+"""A program on sagemaker-core, the base of SDK v3: makes a multi-model endpoint, invokes, updates and deletes it. Writes what it saw."""
 
 import json
 import sys
@@ -25,6 +25,13 @@ def predict(endpoint, target, body=given["row"]):
     return answer.body.read().decode(), answer.invoked_production_variant
 
 
+def settle(endpoint):
+    endpoint.refresh()
+    while endpoint.endpoint_status in ("Creating", "Updating"):
+        time.sleep(0.2)
+        endpoint.refresh()
+
+
 Model.create(
     model_name="core",
     execution_role_arn=given["role"],
@@ -35,13 +42,12 @@ Model.create(
         multi_model_config=MultiModelConfig(model_cache_setting="Enabled"),
     ),
 )
-variants = [ProductionVariant(variant_name="AllTraffic", model_name="core", instance_type="ml.m5.xlarge", initial_instance_count=1)]
-EndpointConfig.create(endpoint_config_name="core", production_variants=variants)
+for config, count in (("core", 1), ("core-2", 2)):
+    variants = [ProductionVariant(variant_name="AllTraffic", model_name="core", instance_type="ml.m5.xlarge", initial_instance_count=count)]
+    EndpointConfig.create(endpoint_config_name=config, production_variants=variants)
 Endpoint.create(endpoint_name="core", endpoint_config_name="core")
 endpoint = Endpoint.get("core")
-while endpoint.endpoint_status == "Creating":
-    time.sleep(0.2)
-    endpoint.refresh()
+settle(endpoint)
 said = {
     "status": endpoint.endpoint_status,
     "prediction": predict(endpoint, given["target"]),
@@ -52,9 +58,14 @@ said = {
     "bad body": failure(lambda: predict(endpoint, given["target"], "no,numbers")),
     "config that is there": failure(lambda: EndpointConfig.create(endpoint_config_name="core", production_variants=variants)),
 }
+endpoint.endpoint_config_name = "core-2"
+endpoint.update()
+settle(endpoint)
+said["updated"] = (endpoint.endpoint_status, endpoint.production_variants[0].current_instance_count)
 endpoint.delete()
 endpoint.wait_for_delete(poll=1, timeout=120)
-EndpointConfig.get("core").delete()
+for config in ("core", "core-2"):
+    EndpointConfig.get(config).delete()
 Model.get("core").delete()
 said["deleted"] = failure(lambda: Endpoint.get("core"))
 Path(sys.argv[1]).write_text(json.dumps(said))

@@ -25,6 +25,12 @@ def failure(call):
     return "no error"
 
 
+def settle():
+    while (described := session.describe_endpoint("sdk2"))["EndpointStatus"] in ("Creating", "Updating"):
+        time.sleep(0.2)
+    return described
+
+
 shared = MultiDataModel(
     name="sdk2",
     model_data_prefix=given["prefix"],
@@ -40,8 +46,7 @@ predictor = shared.deploy(
     deserializer=CSVDeserializer(),
     wait=False,  # its own waiter looks every 30 seconds
 )
-while session.describe_endpoint("sdk2")["EndpointStatus"] == "Creating":
-    time.sleep(0.2)
+settle()
 said = {
     "before": sorted(shared.list_models()),
     "uploaded": shared.add_model(given["artifact"], "sdk2/uploaded.tar.gz"),
@@ -54,7 +59,10 @@ said["predictions"] = [
 ]
 said["missing artifact"] = failure(lambda: predictor.predict(given["row"], target_model="sdk2/none.tar.gz"))
 said["bad body"] = failure(lambda: predictor.predict("no,numbers", target_model=given["target"]))
+predictor.update_endpoint(initial_instance_count=2, instance_type="ml.m5.xlarge", wait=False)  # makes a config of its own
+said["updated"] = settle()["ProductionVariants"][0]["CurrentInstanceCount"]
 predictor.delete_endpoint(delete_endpoint_config=True)
+session.delete_endpoint_config("sdk2")
 shared.delete_model()
 said["deleted"] = failure(lambda: session.sagemaker_client.describe_model(ModelName="sdk2"))
 Path(sys.argv[1]).write_text(json.dumps(said))
