@@ -30,6 +30,25 @@ class Difference:
 
 DIFFERENCES = (
     Difference(
+        "triton",
+        "server.survives-malformed",
+        "a body that is not JSON ends the server",
+        "none: the platform sends JSON",
+        harmful=True,
+    ),
+    Difference(
+        "triton",
+        "list.json-type",
+        "the Content-Type is text/plain",
+        "none: the platform reads JSON",
+    ),
+    Difference(
+        "triton",
+        "invoke.target-model",
+        "a model is found by the header that its load had, not by the name in the path",
+        "none: the platform sends the same TargetModel with a model's load, invocations and unload",
+    ),
+    Difference(
         "mms",
         "load.malformed",
         "answers 500",

@@ -30,6 +30,10 @@ def seen(response: httpx.Response) -> str:
     return f"{response.request.method} {response.request.url.raw_path.decode()} answered {response.status_code} {text}".rstrip()
 
 
+def _target(name: str) -> dict[str, str]:
+    return {"X-Amzn-SageMaker-Target-Model": name}
+
+
 class Probe:
     """One run against a container.
 
@@ -71,15 +75,13 @@ class Probe:
         """The container must be healthy."""
         self.expect(await self.request("GET", "/ping", seconds=self.subject.ping_seconds), 200)
 
-    async def post_model(self, document: object) -> httpx.Response:
-        """``POST /models`` with any JSON."""
-        return await self.request("POST", "/models", body=json.dumps(document).encode(), headers={"Content-Type": "application/json"})
-
     async def load(self, name: str, folder: str | None = None) -> httpx.Response:
         """``POST /models``, of the next valid folder unless one is given."""
         url = folder or self._names.get(name) or next(self._folders)
         self._names[name] = url
-        return await self.post_model({"model_name": name, "url": url})
+        body = json.dumps({"model_name": name, "url": url}).encode()
+        headers = {"Content-Type": "application/json", **_target(name)}
+        return await self.request("POST", "/models", body=body, headers=headers)
 
     async def loaded(self, name: str | None = None) -> str:
         """Load a model; its load must succeed."""
@@ -93,7 +95,7 @@ class Probe:
 
     async def unload(self, name: str) -> httpx.Response:
         """``DELETE /models/NAME``."""
-        return await self.request("DELETE", f"/models/{name}", seconds=self.subject.unload_seconds)
+        return await self.request("DELETE", f"/models/{name}", headers=_target(name), seconds=self.subject.unload_seconds)
 
     async def unloaded(self, name: str) -> None:
         """Unload a model; that must succeed."""
@@ -130,7 +132,7 @@ class Probe:
 
     async def invoke(self, name: str, body: bytes | None = None, headers: Mapping[str, str] | None = None) -> httpx.Response:
         """``POST /models/NAME/invoke``, with the payload unless a body is given; ``headers`` replace or add to the usual ones."""
-        sent = {"Content-Type": self.subject.content_type, "X-Amzn-SageMaker-Target-Model": f"{name}.tar.gz"}
+        sent = {"Content-Type": self.subject.content_type, **_target(name)}
         if self.subject.accept is not None:
             sent["Accept"] = self.subject.accept
         sent.update(headers or {})

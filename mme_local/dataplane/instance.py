@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import itertools
+import json
 import logging
 import shutil
 import signal
@@ -399,21 +400,27 @@ class ServerInstance:
         """Load a model that lies on the disk into the server's memory; why it failed, if it did."""
         place = self._place(model)
         name = self._name(model)
-        body = {"model_name": name, "url": str(place / "model")}
+        body = json.dumps({"model_name": name, "url": str(place / "model")}).encode()
+        target = self._target(model)
+        headers = [(b"Content-Type", b"application/json"), *target]
         path = f"/models/{name}"
         fault = await self._faults.load(self.endpoint, model)
         if fault is not None:
             return self._load_failed(model, fault.status, fault.message)
-        response = await client.request_json("POST", "/models", body)
+        response = await client.request("POST", "/models", headers=headers, body=body)
         if response.status == _CONFLICT:  # a leftover of the server's own making
-            await client.request("DELETE", path)
-            response = await client.request_json("POST", "/models", body)
+            await client.request("DELETE", path, headers=target)
+            response = await client.request("POST", "/models", headers=headers, body=body)
         if response.status == _OK:
             return None
         # After 507 the model stays registered without workers, and would answer the next load with 409.
-        await client.request("DELETE", path)
+        await client.request("DELETE", path, headers=target)
         reason = await asyncio.get_running_loop().run_in_executor(self._threads, _failure_reason, place, response.text)
         return self._load_failed(model, response.status, reason)
+
+    def _target(self, model: str) -> list[tuple[bytes, bytes]]:
+        """The header with the TargetModel: Triton names a model by it, and wants it in every request."""
+        return [] if self._spec.model_key is not None else [(b"X-Amzn-SageMaker-Target-Model", model.encode())]
 
     def _load_failed(self, model: str, status: int, reason: str) -> LoadFailed:
         if status == _INSUFFICIENT_STORAGE:
@@ -426,7 +433,7 @@ class ServerInstance:
         assert client is not None
         assert server is not None
         with suppress(HttpError):
-            response = await client.request("DELETE", f"/models/{_opaque(model)}")
+            response = await client.request("DELETE", f"/models/{_opaque(model)}", headers=self._target(model))
             if response.status in (_OK, _NOT_FOUND):
                 self._report(Unloaded(self.id, model))
                 return

@@ -226,6 +226,8 @@ class DataPlaneSettings:
         servers: which server runs in an instance, where it shall not be chosen by the image: image repository -> ``mms``,
             ``simulated`` or ``triton``; the repository ``*`` stands for all that are not named.
         simulation: the script of simulated servers (`mme_local.dataplane.simulated_server.Script`): sizes, latencies, failures.
+        triton_python: absolute path of the Python of an environment with ``nvidia-pytriton`` (`mme_local.dataplane.triton`); with it,
+            images of the repository ``sagemaker-tritonserver`` get Triton.
         record_events: keep every event and action for `DataPlane.recording`; memory grows without bound.
     """
 
@@ -248,6 +250,7 @@ class DataPlaneSettings:
     handlers: Mapping[str, str] = field(default_factory=dict)
     servers: Mapping[str, str] = field(default_factory=dict)
     simulation: Mapping[str, Any] = field(default_factory=dict)
+    triton_python: str | None = None
     record_events: bool = False
 
     def __post_init__(self) -> None:

@@ -9,8 +9,11 @@ from mme_local.dataplane.kinds import ServerKind
 from mme_local.dataplane.mms import MultiModelServer
 from mme_local.dataplane.refusing import RefusingServer
 from mme_local.dataplane.simulated import SimulatedServer
+from mme_local.dataplane.triton import TritonServer, why_not
 
 __all__ = ["image_repository", "server_for"]
+
+_TRITON = "sagemaker-tritonserver"
 
 _BUILT_IN = {
     "sagemaker-xgboost": MultiModelServer(
@@ -36,12 +39,17 @@ def server_for(spec: FleetSpec, settings: DataPlaneSettings) -> ServerKind:
     if spec.refusal is not None:
         return RefusingServer(f"{spec.refusal} (image {spec.image})")
     repository = image_repository(spec.image)
-    if settings.servers.get(repository, settings.servers.get("*")) == "simulated":
+    server = settings.servers.get(repository, settings.servers.get("*"))
+    if server == "simulated":
         return SimulatedServer(settings.simulation)
+    if server == "triton":
+        return _triton(spec, settings)
     if spec.handler is not None:
         return MultiModelServer(spec.handler)
     if repository in settings.handlers:
         return MultiModelServer(settings.handlers[repository])
+    if repository == _TRITON and server is None and settings.triton_python is not None:
+        return _triton(spec, settings)
     if repository not in _BUILT_IN:
         supported = ", ".join(sorted({*_BUILT_IN, *settings.handlers}))
         return RefusingServer(
@@ -49,3 +57,10 @@ def server_for(spec: FleetSpec, settings: DataPlaneSettings) -> ServerKind:
             "and Docker assets that name a local handler"
         )
     return _BUILT_IN[repository]
+
+
+def _triton(spec: FleetSpec, settings: DataPlaneSettings) -> ServerKind:
+    reason = why_not(settings.triton_python)
+    if reason is not None or settings.triton_python is None:
+        return RefusingServer(f"{reason} (image {spec.image})")
+    return TritonServer(settings.triton_python)

@@ -430,7 +430,7 @@ class DislikesAttributes(Invocations):
 @wrong("invoke.target-model")
 class GoesByTheTargetModel(Invocations):
     def refuses(self, name, request):
-        return request.headers["x-amzn-sagemaker-target-model"] != f"{name}.tar.gz"
+        return request.headers["x-amzn-sagemaker-target-model"] != name
 
 
 @wrong("invoke.concurrent")
