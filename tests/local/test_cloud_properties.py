@@ -180,6 +180,11 @@ class Platform:
 
         self.bench.wait_for(matched, seconds=30)
 
+    def check_log(self):
+        """Nothing failed in a way that nobody thought of: InternalFailure is among the modelled errors, but logged when it is ours."""
+        lines = self.cloud.log_file.read_text("utf-8").splitlines()
+        assert [line for line in lines if " ERROR mme_local.routing:" in line or " ERROR asyncio:" in line] == []
+
     def answers(self, endpoint):
         """Whether a request for a model that fits is answered; the errors on the way are modelled ones."""
         return self.call(self.runtime, "InvokeEndpoint", EndpointName=endpoint, TargetModel="acme/small.tar.gz", Body=b"1") is not None
@@ -293,12 +298,13 @@ def examples(count, steps):
 
 
 def test_no_order_of_calls_and_faults_breaks_a_running_cloud(platform):
-    run_state_machine_as_test(lambda: Machine(platform), settings=examples(6, 10))
+    run_state_machine_as_test(lambda: Machine(platform), settings=examples(10, 12))
     assert {("InvokeEndpoint", None), ("DeleteEndpoint", None)} <= set(platform.seen), "not everything was refused"
-    assert "Traceback" not in platform.cloud.log_file.read_text("utf-8"), "every failure is one that somebody thought of"
+    platform.check_log()
 
 
 @pytest.mark.e2e
 @pytest.mark.timeout(3600)
 def test_no_long_order_of_calls_and_faults_breaks_a_running_cloud(platform):
     run_state_machine_as_test(lambda: Machine(platform), settings=examples(100, 30))
+    platform.check_log()
