@@ -1,14 +1,15 @@
-"""A push parser for tar archives: feed unpacked bytes in pieces of any size, get members. Never holds a member's content.
+"""A push parser for tar archives: feed unpacked bytes in pieces of any size, get members and views of their content.
 
-It is stricter than unpackers are, so that there is one reading of an archive that passes: headers with extensions are
-bounded before they are read, sparse files and unknown types end the walk, and nothing may follow the end mark.
-The format: POSIX.1-2017 pax (interchange formats) and the GNU tar manual (basic tar format).
+It never holds a member's content. It is stricter than unpackers are, so that there is one reading of an archive that
+passes: headers with extensions are bounded before they are read, sparse files and unknown types end the walk, and nothing
+may follow the end mark. The format: POSIX.1-2017 pax (interchange formats) and the GNU tar manual (basic tar format).
 """
 
 from __future__ import annotations
 
 import re
 import tarfile
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 __all__ = ["ArchiveFault", "Member", "TarWalk"]
@@ -42,15 +43,14 @@ class ArchiveFault(Exception):  # noqa: N818 - a fault of the archive, turned in
     """The archive cannot be read any further.
 
     Attributes:
-        rule: the broken rule's short name.
+        rule: the broken rule's short name (`mme_tenancy.findings.RULES`).
         detail: what was found.
-        fix: what to do.
         member: the member it is about, or the last one before the place.
     """
 
-    def __init__(self, rule: str, detail: str, fix: str, member: str | None = None) -> None:
+    def __init__(self, rule: str, detail: str, member: str | None = None) -> None:
         super().__init__(detail)
-        self.rule, self.detail, self.fix, self.member = rule, detail, fix, member
+        self.rule, self.detail, self.member = rule, detail, member
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +61,13 @@ class Member:
         name: its name as written; bytes that are not UTF-8 are surrogates.
         kind: ``file``, ``folder``, ``symbolic link``, ``hard link``, ``fifo``, ``character device`` or ``block device``.
         size_bytes: size of its content.
+        mode: its permission bits.
     """
 
     name: str
     kind: str
     size_bytes: int
+    mode: int
 
 
 class TarWalk:
@@ -80,25 +82,36 @@ class TarWalk:
         self._extension_bytes = extension_bytes
         self._buffer = bytearray()
         self._wanted = _BLOCK_BYTES
-        self._skip = 0
+        self._content = 0
+        self._padding = 0
         self._zero_blocks = 0
         self._extension: tuple[str, int] | None = None
         self._overrides: dict[str, str] = {}
         self._seen_extensions: set[str] = set()
-        self._last_name: str | None = None
+        self.last_name: str | None = None
+        """The member that was read last."""
 
-    def feed(self, data: bytes) -> list[Member]:
-        """Take the next unpacked bytes; returns the members whose headers were completed. Raises `ArchiveFault`."""
-        members = []
+    def feed(self, data: bytes) -> Iterator[Member | memoryview]:
+        """Take the next unpacked bytes: yields each member whose header is complete, and what there is of its content.
+
+        Must be consumed; raises `ArchiveFault`.
+        """
+        view = memoryview(data)
         position, end = 0, len(data)
         while position < end:
             if self._zero_blocks >= 2:
                 if data.count(0, position) != end - position:
-                    raise ArchiveFault("tar-end", "there is data behind the end of the archive", "pack the archive again with tar")
+                    raise ArchiveFault("tar-end", "there is data behind the end of the archive")
                 break
-            if self._skip:
-                step = min(self._skip, end - position)
-                self._skip -= step
+            if self._content:
+                step = min(self._content, end - position)
+                self._content -= step
+                yield view[position : position + step]
+                position += step
+                continue
+            if self._padding:
+                step = min(self._padding, end - position)
+                self._padding -= step
                 position += step
                 continue
             step = min(self._wanted - len(self._buffer), end - position)
@@ -111,14 +124,13 @@ class TarWalk:
                 if self._extension is not None:
                     self._read_extension(block)
                 elif (member := self._read_header(block)) is not None:
-                    members.append(member)
-        return members
+                    yield member
 
     def close(self) -> None:
         """There are no more bytes: raises `ArchiveFault` unless the archive ended as it must."""
         if self._zero_blocks < 2:
-            where = "inside a member" if self._skip or self._buffer or self._extension else "without its end mark"
-            raise ArchiveFault("tar-truncated", f"the archive ends {where}", "pack and upload the archive again", self._last_name)
+            where = "inside a member" if self._content or self._padding or self._buffer or self._extension else "without its end mark"
+            raise ArchiveFault("tar-truncated", f"the archive ends {where}", self.last_name)
 
     def _read_header(self, block: bytes) -> Member | None:
         if not any(block):
@@ -127,7 +139,7 @@ class TarWalk:
             self._zero_blocks += 1
             return None
         if self._zero_blocks:
-            raise ArchiveFault("tar-end", "there is data behind the end of the archive", "pack the archive again with tar")
+            raise ArchiveFault("tar-end", "there is data behind the end of the archive")
         if any(block[_PREFIX]) and block[_MAGIC] != b"ustar\0":
             raise self._header_fault("a header that is not POSIX ustar has bytes where ustar keeps a name's prefix")
         try:
@@ -143,11 +155,7 @@ class TarWalk:
 
     def _expect_extension(self, kind: str, size: int) -> None:
         if size > self._extension_bytes:
-            raise ArchiveFault(
-                "tar-extension",
-                f"a {kind} of {size} bytes: at most {self._extension_bytes} are allowed",
-                "pack the archive again without extended attributes and with short names (tar --format=ustar)",
-            )
+            raise ArchiveFault("tar-extension", f"a {kind} of {size} bytes: at most {self._extension_bytes} are allowed", self.last_name)
         if not size or kind in self._seen_extensions or (kind in _NAMING and not _NAMING.isdisjoint(self._seen_extensions)):
             # Unpackers differ in which of two names wins.
             raise self._header_fault(f"a {kind} is empty, repeated or beside another name")
@@ -182,11 +190,7 @@ class TarWalk:
             if keyword in {b"path", b"size"}:
                 found[keyword.decode()] = _text(value)
             elif keyword.startswith(b"GNU.sparse.") or keyword in {b"hdrcharset", b"SCHILY.realsize"}:
-                raise ArchiveFault(
-                    "tar-unsupported",
-                    f"a pax header uses {_text(keyword[:40])!r}",
-                    "pack the archive without sparse files and with UTF-8 names (tar --format=ustar)",
-                )
+                raise ArchiveFault("tar-unsupported", f"a pax header uses {_text(keyword[:40])!r}", self.last_name)
             payload = payload[length:]
         return found
 
@@ -199,24 +203,19 @@ class TarWalk:
             size = int(declared)
         self._overrides.clear()
         self._seen_extensions.clear()
-        self._last_name = name
+        self.last_name = name
         kind = _KINDS.get(header.type)
         if kind is None:
-            raise ArchiveFault(
-                "tar-unsupported",
-                f"the member has the type {header.type!r}",
-                "pack plain files and folders only (tar --format=ustar, without --sparse)",
-                name,
-            )
+            raise ArchiveFault("tar-unsupported", f"the member has the type {header.type!r}", name)
         if kind == "file":
-            self._skip = _padded(size)
+            self._content, self._padding = size, _padded(size) - size
         elif size:
             # Unpackers do not agree whether content follows here.
             raise self._header_fault(f"a {kind} declares {size} bytes of content")
-        return Member(name, kind, size)
+        return Member(name, kind, size, header.mode)
 
     def _header_fault(self, detail: str) -> ArchiveFault:
-        return ArchiveFault("tar-header", detail, "pack the archive again with tar", self._last_name)
+        return ArchiveFault("tar-header", detail, self.last_name)
 
 
 def _padded(size: int) -> int:

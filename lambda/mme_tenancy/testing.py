@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -19,9 +20,20 @@ from mme_tenancy.routes import Model, Route
 from mme_tenancy.tenants import Tenant
 from mme_tenancy.versions import DigestClaim, Version
 
-__all__ = ["FakeClock", "MemoryArtifacts", "MemoryIdempotencyStore", "MemoryRegistry", "MemorySigner", "ScriptedRuntime"]
+__all__ = ["FakeClock", "MemoryArtifacts", "MemoryIdempotencyStore", "MemoryRegistry", "MemorySigner", "ScriptedRuntime", "booster"]
 
 _CHUNK_BYTES = 1000
+
+
+def booster(note: str = "") -> bytes:
+    """The smallest file that admission takes as an XGBoost booster, though XGBoost itself does not; ``note`` makes it another one."""
+    learner = {
+        "attributes": {"note": note},
+        "gradient_booster": {"model": {"trees": []}, "name": "gbtree"},
+        "learner_model_param": {},
+        "objective": {"name": "reg:squarederror"},
+    }
+    return json.dumps({"learner": learner, "version": [3, 2, 0]}).encode()
 
 
 @dataclass

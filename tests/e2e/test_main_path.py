@@ -8,6 +8,7 @@ import pytest
 
 from mme_cli.demo.onboard import predict
 from mme_facts.limits import api_binary_body_bytes
+from mme_tenancy.testing import booster
 from tests.e2e.support import onboard_model, only_endpoint, problem, register, targz, upload, wait_until
 
 
@@ -85,7 +86,7 @@ def member(name, content=b"", kind=tarfile.REGTYPE, linkname=""):
     return info, content
 
 
-MODEL = member("xgboost-model", b"{}")
+MODEL = member("xgboost-model", booster())
 HOSTILE = {
     "not gzip": (b"PK\x03\x04 this is no gzip", None),
     "truncated": (targz(member("xgboost-model", bytes(range(256)) * 400))[:-20], None),
@@ -134,7 +135,7 @@ def test_a_hostile_artifact_is_rejected_by_name_and_nothing_lands_under_the_pref
 
 def test_a_model_that_fails_on_its_sample_is_rejected_and_never_routed(platform, served):
     client = platform.tenant_client("acme")
-    artifact = targz(member("xgboost-model", b"no model that xgboost could load"))
+    artifact = targz(member("xgboost-model", booster("well-formed, but XGBoost cannot load it")))
     registered = register(client, "acme", "broken", artifact).json()
     assert upload(client, registered, artifact).status == 200
     path = f"/tenants/acme/models/broken/versions/{registered['version']}"

@@ -20,7 +20,7 @@ from mme_facts.environment import Pool
 from mme_facts.table import MOVING_INDEX, MOVING_KEY, PARTITION_KEY, SORT_KEY, UPDATED_AT
 from mme_local import LocalCloud
 from mme_tenancy.aws.clients import dynamodb_client, s3_client
-from mme_tenancy.testing import FakeClock
+from mme_tenancy.testing import FakeClock, booster
 from mme_tenancy.versions import Sample, State, Version
 
 NOW = "2026-11-29T12:00:00.000Z"
@@ -59,7 +59,7 @@ def make_archive() -> Callable[..., bytes]:
 @pytest.fixture(scope="session")
 def artifact(make_archive: Callable[..., bytes]) -> bytes:
     """A right artifact."""
-    return make_archive(("xgboost-model", bytes(range(256)) * 20))
+    return make_archive(("xgboost-model", booster()))
 
 
 @pytest.fixture(scope="session")

@@ -13,9 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mme_tenancy.archive import ArchiveInspector, ArchiveLimits, inspect_artifact
-from mme_tenancy.tar_walk import ArchiveFault, TarWalk
+from mme_tenancy.tar_walk import ArchiveFault, Member, TarWalk
+from mme_tenancy.testing import booster
 
-MODEL = ("xgboost-model", b"booster" * 100)
+MODEL = ("xgboost-model", booster().ljust(700))
 
 
 def inspect(artifact, chunk_bytes=1 << 16, limits=None, **declared):
@@ -49,6 +50,12 @@ def pax_record(keyword, value):
     while len(f"{length}") + len(keyword) + len(value) + 3 != length:
         length = len(f"{length}") + len(keyword) + len(value) + 3
     return f"{length} {keyword}={value}\n".encode()
+
+
+def with_mode(name, mode):
+    info = tarfile.TarInfo(name)
+    info.mode = mode
+    return info
 
 
 MODEL_BLOCK = block(*MODEL[:1], content=MODEL[1])
@@ -88,7 +95,7 @@ def test_a_comment_in_a_global_pax_header_as_git_writes_it_is_right():
 
 
 def test_a_pax_size_counts_as_unpackers_count_it():
-    content = b"x" * 700
+    content = MODEL[1]
     pax = block("pax", tarfile.XHDTYPE, pax_record("size", "700"))
     assert rules(raw(pax, block("xgboost-model", size=0) + content + bytes(324))) == []
 
@@ -110,6 +117,16 @@ HOSTILE = {
     "direction override": ("name", "docs/\\u202egnp.exe", [("docs/\u202egnp.exe", b"x")]),
     "backslash": ("name", "docs\\\\a", [("docs\\a", b"x")]),
     "very long name": ("name", f"{'n' * 120}...", [("docs/" + "n" * 1100, b"x")]),
+    "setuid": ("setuid", "docs/a", [with_mode("docs/a", 0o4755)]),
+    "setgid": ("setuid", "docs/a", [with_mode("docs/a", 0o2755)]),
+    "deep folders": ("depth", "a/" * 16 + "a", [("a/" * 16 + "a", b"x")]),
+    "same name in capitals": ("case-collision", "docs/A", [("docs/a", b"1"), ("docs/A", b"2")]),
+    "same folder in capitals": ("case-collision", "Docs/b", [("docs/a", b"1"), ("Docs/b", b"2")]),
+    "same name in another Unicode form": ("case-collision", "docs/a\\u0308", [("docs/\xe4", b"1"), ("docs/a\u0308", b"2")]),
+    "model in capitals": ("case-collision", "XGBoost-Model", [("XGBoost-Model", b"2")]),
+    "file where a folder is": ("file-and-folder", "docs", [("docs/a", b"1"), ("docs", b"2")]),
+    "folder where a file is": ("file-and-folder", "docs/a/b", [("docs/a", b"1"), ("docs/a/b", b"2")]),
+    "file and folder": ("file-and-folder", "docs", [header("docs", tarfile.DIRTYPE), ("docs", b"2")]),
     "other file at the root": ("xgboost-root", "model.bin", [("model.bin", b"x")]),
     "hidden file at the root": ("xgboost-root", "._xgboost-model", [("._xgboost-model", b"x")]),
 }
@@ -143,7 +160,6 @@ def test_the_list_of_findings_is_bounded(make_archive):
     "entries",
     [
         [],
-        [("docs/xgboost-model", b"x")],
         [("XGBoost-model", b"x")],
         [header("xgboost-model", tarfile.DIRTYPE)],
         [header("xgboost-model", tarfile.SYMTYPE, linkname="other")],
@@ -314,6 +330,28 @@ def test_too_many_members_end_the_inspection(make_archive):
     assert rules(artifact, limits=ArchiveLimits(members=51)) == []
 
 
+def test_a_folder_with_the_setgid_bit_is_right(make_archive):
+    folder = header("docs", tarfile.DIRTYPE)
+    folder.mode = 0o2775
+    assert rules(make_archive(folder, MODEL, ("docs/a", b"x"))) == []
+
+
+def test_folders_up_to_the_limit_are_right(make_archive):
+    assert rules(make_archive(MODEL, ("a/" * 15 + "a", b"x"))) == []
+
+
+@pytest.mark.parametrize("names", [["model/xgboost-model"], ["./model/xgboost-model", "model/notes.txt"]])
+def test_a_folder_around_the_model_is_told_apart_from_a_missing_model(make_archive, names):
+    (finding,) = inspect(make_archive(*[(name, b"x") for name in names])).findings
+    assert (finding.rule, finding.member) == ("root-folder", names[0])
+
+
+def test_too_large_a_member_ends_the_inspection_at_its_header(make_archive):
+    artifact = make_archive(MODEL, ("docs/a", bytes(3 << 20)), ("../evil", b"x"))
+    result = inspect(artifact, limits=ArchiveLimits(member_bytes=1 << 20))
+    assert [(finding.rule, finding.member) for finding in result.findings] == [("member-size", "docs/a")]
+
+
 def test_too_much_unpacked_ends_the_inspection(make_archive):
     artifact = make_archive(MODEL, ("docs/a", bytes(3 << 20)))
     result = inspect(artifact, limits=ArchiveLimits(unpacked_bytes=1 << 20))
@@ -352,7 +390,7 @@ def test_an_extension_bomb_is_refused_before_it_is_read(kind):
 
 def test_an_extension_at_the_limit_is_read_and_one_byte_more_is_not():
     def walk(size):
-        return TarWalk(1024).feed(block("x", tarfile.GNUTYPE_LONGNAME, b"a" * size) + block("xgboost-model"))
+        return list(TarWalk(1024).feed(block("x", tarfile.GNUTYPE_LONGNAME, b"a" * size) + block("xgboost-model")))
 
     assert walk(1024)[0].name == "a" * 1024
     with pytest.raises(ArchiveFault, match="at most 1024"):
@@ -378,7 +416,7 @@ def test_members_do_not_depend_on_how_the_bytes_are_cut(cuts):
         start += cut
     members += walk.feed(data[start:])
     walk.close()
-    assert [(member.name, member.kind, member.size_bytes) for member in members] == [
+    assert [(member.name, member.kind, member.size_bytes) for member in members if isinstance(member, Member)] == [
         ("docs/a", "file", 700),
         ("xgboost-model", "file", 700),
         ("docs", "folder", 0),

@@ -15,6 +15,7 @@ import pytest
 from mme_facts.environment import dump_pools
 from mme_tenancy.aws.clients import s3_client
 from mme_tenancy.handlers import admission, invocation, onboarding
+from mme_tenancy.testing import booster
 
 
 class Endpoint(ThreadingHTTPServer):
@@ -118,7 +119,7 @@ def test_a_bad_artifact_is_rejected_and_nothing_lies_under_models(
     upload, functions, load_event, context, make_archive, bucket_name, cloud_session
 ):
     onboarding.handler(load_event("put_tenant"), context)
-    version, created = upload(make_archive(("xgboost-model", b"x"), ("../evil", b"x")))
+    version, created = upload(make_archive(("xgboost-model", booster()), ("../evil", b"x")))
     assert admission.handler(created, context)["state"] == "rejected"
     shown = json.loads(onboarding.handler(load_event("get_version", names={"version": version}), context)["body"])
     assert [(reason["rule"], reason["member"]) for reason in shown["reasons"]] == [("parent-path", "../evil")]

@@ -17,6 +17,7 @@ PURE = (
     "artifacts",
     "clock",
     "errors",
+    "findings",
     "fleet_watch",
     "idempotency",
     "invocation",

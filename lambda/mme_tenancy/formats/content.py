@@ -1,0 +1,89 @@
+"""How a member's content is checked piece by piece, and parsers that ask for the bytes they want."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Protocol
+
+__all__ = ["Content", "ContentFault", "Parser", "Pull"]
+
+Parser = Generator[int, bytes, None]
+"""A generator that yields ``n`` to be sent the next ``n`` bytes, or ``-n`` to be sent ``b""`` once ``n`` bytes are skipped."""
+
+
+class ContentFault(Exception):  # noqa: N818 - a fault of the file, turned into a finding; not an error of ours
+    """A file is not what it claims to be; the text is what was found.
+
+    Attributes:
+        detail: what was found.
+        rule: the broken rule, if it is another one than the file's format.
+    """
+
+    def __init__(self, detail: str, rule: str | None = None) -> None:
+        super().__init__(detail)
+        self.detail, self.rule = detail, rule
+
+
+class Content(Protocol):
+    """Takes a member's content."""
+
+    def feed(self, data: memoryview) -> None:
+        """Take the next bytes; raises `ContentFault`."""
+        ...
+
+    def close(self) -> None:
+        """There are no more bytes; raises `ContentFault` if that is too early."""
+        ...
+
+
+class Pull:
+    """Drives a parser with pieces of any size; holds no more than the parser asks for at once.
+
+    Args:
+        parser: asks for bounded amounts only.
+    """
+
+    def __init__(self, parser: Parser) -> None:
+        self._parser = parser
+        self._buffer = bytearray()
+        self._wanted = 0
+        self._skip = 0
+        self._done = False
+        self._resume(None)
+
+    def feed(self, data: memoryview) -> None:
+        """Take the next bytes; raises `ContentFault`."""
+        position, end = 0, len(data)
+        while position < end:
+            if self._done:
+                raise ContentFault("there is data behind its end")
+            if self._skip:
+                step = min(self._skip, end - position)
+                self._skip -= step
+                position += step
+                if not self._skip:
+                    self._resume(b"")
+                continue
+            step = min(self._wanted - len(self._buffer), end - position)
+            self._buffer += data[position : position + step]
+            position += step
+            if len(self._buffer) == self._wanted:
+                got = bytes(self._buffer)
+                self._buffer.clear()
+                self._resume(got)
+
+    def close(self) -> None:
+        """There are no more bytes; raises `ContentFault` if the parser wants more."""
+        if not self._done:
+            raise ContentFault("it ends too early")
+
+    def _resume(self, got: bytes | None) -> None:
+        self._wanted = 0
+        while not self._wanted and not self._skip:
+            try:
+                asked = next(self._parser) if got is None else self._parser.send(got)
+            except StopIteration:
+                self._done = True
+                return
+            self._wanted, self._skip = max(asked, 0), max(-asked, 0)
+            got = b""
