@@ -77,6 +77,40 @@ RULES: Mapping[str, Rule] = {
         "XGBoost: no xgboost-model at the root, or one that is no booster in UBJSON or JSON",
         "save the booster with Booster.save_model and put it at the root as xgboost-model (tar -czf model.tar.gz xgboost-model)",
     ),
+    "sklearn-model": Rule(
+        "scikit-learn: no model file (.skops, .joblib, .pkl) at the root, several, or one that is not what its name says",
+        "put exactly one model file at the root (skops.io.dump, or joblib.dump where the tier allows code)",
+    ),
+    "onnx-model": Rule(
+        "ONNX: no .onnx file at the root, several, one that is no whole model, or external data outside the archive",
+        "save the model with onnx.save and put it at the root as model.onnx",
+    ),
+    "onnx-data": Rule("ONNX: external data that are not in the archive", "pack the files of external data beside the model"),
+    "pytorch-model": Rule(
+        "PyTorch: no model file (.pt, .pth, .safetensors) at the root, several, or one that is not what its name says",
+        "put exactly one model file at the root (torch.jit.save, or safetensors.torch.save_file)",
+    ),
+    "tensorflow-model": Rule(
+        "TensorFlow: no <version>/saved_model.pb, several models, a broken one, or variables that are not complete",
+        "save with tf.saved_model.save(model, '1') and pack that folder (tar -czf model.tar.gz 1)",
+    ),
+    "triton-layout": Rule(
+        "Triton: files at the root, a folder without config.pbtxt, without a numeric version, or without the model's file",
+        "pack <model>/config.pbtxt and <model>/1/<model file> (tar -czf model.tar.gz <model>)",
+    ),
+    "triton-config": Rule(
+        "Triton: a config.pbtxt or model file that is broken, another name than the folder's, neither backend nor platform",
+        "correct the file: name as the folder, and a backend",
+    ),
+    "triton-ensemble": Rule(
+        "Triton: several models without one ensemble that calls exactly them, or more than five of them",
+        "pack one model, or one ensemble with its models (at most five)",
+    ),
+    "ignored": Rule(
+        "a requirements.txt, or a model's own code where the container does not run it",
+        "bring libraries and code with the container, or ask for a dedicated placement",
+        warns=True,
+    ),
 }
 """Every rule, by the short stable name that findings carry."""
 
