@@ -17,6 +17,8 @@ from mme_facts.thresholds import RULES, USERS_HURT
 from mme_local import FailDownload, FaultsClient
 from tests.e2e.support import PROJECT
 
+pytestmark = pytest.mark.e2e
+
 SCALE = 20.0
 CACHE, ERRORS = ("low-cache-hit", "thrashing"), ("server-errors", "model-errors", "client-errors", USERS_HURT.id)
 QUIET = ("rejected-artifacts", "function-throttles")

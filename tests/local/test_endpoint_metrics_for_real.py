@@ -16,6 +16,7 @@ from mme_local import LocalCloud
 from tests.local.conftest import Workbench
 from tests.local.scripted_endpoint import artifact, deploy, settings
 
+USED = ("LoadedModelCount", "CPUUtilization", "MemoryUtilization", "DiskUtilization")
 DIMENSIONS = [{"Name": "EndpointName", "Value": "measured"}, {"Name": "VariantName", "Value": "AllTraffic"}]
 
 
@@ -43,7 +44,7 @@ def called(bench: Workbench) -> dict[str, Any]:
     seen = {"statuses": statuses, "seconds": seconds, "until": float(bench.cloud.status()["clock"]["now"])}
     # All of a minute's requests come at once, what instances use a little later.
     bench.wait_for(lambda: total(bench, seen, "Invocations", "Sum") >= len(statuses), seconds=60)
-    bench.wait_for(lambda: total(bench, seen, "LoadedModelCount", "Maximum", "/aws/sagemaker/Endpoints") >= 1, seconds=60)
+    bench.wait_for(lambda: all(total(bench, seen, name, "Maximum", "/aws/sagemaker/Endpoints") > 0 for name in USED), seconds=60)
     return seen
 
 
