@@ -184,6 +184,36 @@ def doctor(
 
 
 @app.command(
+    epilog="Examples:  mme package booster.ubj  |  mme package saved_model/ --framework tensorflow --output model.tar.gz  |  "
+    "mme package model.joblib --allow-code --json"
+)
+def package(
+    model: Annotated[Path, typer.Argument(help="The model's file, or its folder (TensorFlow, Triton, ONNX with external data).")],
+    output: Annotated[
+        Path | None, typer.Option(help="File to write; left out, the model's name with .tar.gz in the current folder.", dir_okay=False)
+    ] = None,
+    framework: Annotated[
+        str | None, typer.Option(help="xgboost, sklearn, onnx, pytorch, tensorflow or triton; left out, told by the model's files.")
+    ] = None,
+    allow_code: Annotated[bool, typer.Option("--allow-code", help="Take formats that run code when they are loaded.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing file.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Make a right artifact from a model: the same model gives the same bytes, inspected by the rules of admission."""
+    from mme_cli.package import package as run_package
+
+    made = run_package(model, output, framework=framework, allow_code=allow_code, overwrite=overwrite)
+    if as_json:
+        print_json(made.document())
+        return
+    stdout.print(f"{made.artifact}: {made.framework}, {made.size_bytes} bytes, SHA-256 {made.sha256}", markup=False, soft_wrap=True)
+    for path in made.left_out:
+        stderr.print(f"left out: {path}", markup=False, soft_wrap=True)
+    for warning in made.warnings:
+        stderr.print(f"{warning.member}: {warning.detail}; {warning.fix}", markup=False, soft_wrap=True)
+
+
+@app.command(
     epilog="Examples:  mme conformance http://127.0.0.1:8080  |  mme conformance http://127.0.0.1:8080 --model /models/a --model /models/b "
     "--broken /models/broken --payload row.csv --content-type text/csv --json"
 )

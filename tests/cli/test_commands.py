@@ -22,7 +22,9 @@ def mme(*arguments, cwd):
     return subprocess.run([sys.executable, "-m", "mme_cli.main", *arguments], cwd=cwd, capture_output=True, text=True, check=False)
 
 
-@pytest.mark.parametrize("command", ["demo", "demo-models", "up", "deploy", "destroy", "status", "doctor", "conformance", "credentials"])
+@pytest.mark.parametrize(
+    "command", ["demo", "demo-models", "up", "deploy", "destroy", "status", "doctor", "conformance", "credentials", "package"]
+)
 def test_every_command_helps_with_an_example(command, tmp_path):
     done = mme(command, "--help", cwd=tmp_path)
     assert done.returncode == 0
