@@ -16,6 +16,7 @@ __all__ = ["ArchiveFault", "Member", "TarWalk"]
 
 _BLOCK_BYTES = 512
 _MAX_MEMBER_BYTES = 1 << 50
+_MAX_GLOBAL_HEADERS = 16
 _PAX_LENGTH = re.compile(rb"([1-9][0-9]{0,6}) ")
 _KINDS = {
     tarfile.REGTYPE: "file",
@@ -86,6 +87,7 @@ class TarWalk:
         self._padding = 0
         self._zero_blocks = 0
         self._extension: tuple[str, int] | None = None
+        self._global_headers = 0
         self._overrides: dict[str, str] = {}
         self._seen_extensions: set[str] = set()
         self.last_name: str | None = None
@@ -175,6 +177,9 @@ class TarWalk:
         elif kind == "global pax header":
             if self._pax_records(payload):
                 raise self._header_fault("a global pax header renames or resizes members")
+            self._global_headers += 1
+            if self._global_headers > _MAX_GLOBAL_HEADERS:
+                raise self._header_fault(f"there are more than {_MAX_GLOBAL_HEADERS} global pax headers")
             self._seen_extensions.discard(kind)
 
     def _pax_records(self, payload: bytes) -> dict[str, str]:

@@ -128,6 +128,10 @@ def zipped(files, compression=zipfile.ZIP_STORED):
     return buffer.getvalue()
 
 
+# A directory of 90,000 entries, each as short as can be, in less than what is held of a file's end.
+_ENTRIES = (b"PK\x01\x02" + bytes(24) + b"\x01\x00" + bytes(16) + b"a") * 85_000
+MANY_ENTRIES = b"PK\x03\x04" + _ENTRIES + struct.pack("<4s4H2LH", b"PK\x05\x06", 0, 0, 65535, 65535, len(_ENTRIES), 4, 0)
+
 TENSORS = pickle.dumps({"weight": [1.0, 2.0]})
 
 
@@ -267,6 +271,7 @@ HOSTILE = {
         raw(block("p", tarfile.XHDTYPE, b"21 size=107374182400\n"), block("d/a")),
         {"member-size"},
     ),
+    "many global pax headers": ("xgboost", raw(*[block("g", tarfile.XGLTYPE, b"11 c=value\n")] * 17), {"tar-header"}),
     "too many members": ("xgboost", pack(MODEL, *[(f"d/{place}", b"") for place in range(1001)]), {"member-count"}),
     # members
     "an absolute path": ("xgboost", pack(MODEL, ("/etc/passwd", b"x")), {"absolute-path"}),
@@ -315,6 +320,7 @@ HOSTILE = {
         pack(("model.skops", zipped({"schema.json": bytes(30 * MIB)}, zipfile.ZIP_DEFLATED))),
         {"sklearn-model"},
     ),
+    "sklearn: a zip of very many entries": ("sklearn", pack(("model.skops", MANY_ENTRIES)), {"sklearn-model"}),
     "sklearn: a folder around it": ("sklearn", pack(("m/model.skops", skops())), {"root-folder"}),
     # ONNX
     "onnx: no model": ("onnx", pack(("model.bin", b"x")), {"onnx-model"}),
@@ -358,6 +364,11 @@ HOSTILE = {
     "tensorflow: no graph": ("tensorflow", tree({"1/saved_model.pb": number(1, 1)}), {"tensorflow-model"}),
     "tensorflow: a graph that reads files": ("tensorflow", tree({"1/saved_model.pb": saved_model("ReadFile")}), {"code"}),
     "tensorflow: Python in a function": ("tensorflow", tree({"1/saved_model.pb": saved_model(inside_function=["EagerPyFunc"])}), {"code"}),
+    "tensorflow: an asset outside": (
+        "tensorflow",
+        tree({"1/saved_model.pb": saved_model() + message(2, message(2, b"") + message(6, message(2, "../../x")))}),
+        {"tensorflow-model"},
+    ),
     "tensorflow: a part of the variables": (
         "tensorflow",
         tree({"1/saved_model.pb": saved_model(), "1/variables/variables.index": b"", "1/variables/variables.data-00001-of-00002": b""}),
@@ -375,6 +386,10 @@ HOSTILE = {
     "triton: no version": ("triton", pack(("m/config.pbtxt", CONFIG.encode()), ("m/model.txt", b"")), {"triton-layout"}),
     "triton: no model": ("triton", triton(model="other.txt", content=b""), {"triton-layout"}),
     "triton: a broken configuration": ("triton", triton("name: {"), {"triton-config"}),
+    "triton: a file elsewhere": ("triton", triton(CONFIG + 'cc_model_filenames { key: "7.5" value: "../../x" }'), {"triton-config"}),
+    "triton: a file elsewhere, in disguise": ("triton", triton(CONFIG + 'a { b [{ c: "\\x2fetc" "/x" }] }'), {"triton-config"}),
+    "triton: a configuration of escapes": ("triton", triton(CONFIG + 'a: "' + '\\"' * 130_000), {"triton-config"}),
+    "triton: a configuration of brackets": ("triton", triton("a {" * 50_000), {"triton-config"}),
     "triton: another name": ("triton", triton(name="other"), {"triton-config"}),
     "triton: neither backend nor platform": ("triton", triton("max_batch_size: 1"), {"triton-config"}),
     "triton: a broken model": ("triton", triton(content=b"hello"), {"triton-config"}),

@@ -232,3 +232,10 @@ def test_a_whole_booster_of_random_flips_never_raises_anything_else(train):
 
 def test_the_stand_in_of_our_tests_is_taken():
     read(booster("note"), 3)
+
+
+@pytest.mark.parametrize("content", [b'{"a":[' + b"[]," * 100, b"{i\x01a[" + b"Z" * 200])
+def test_a_file_of_too_many_parts_is_refused_before_it_holds_the_function_up(content, monkeypatch):
+    for module in ("content", "json_stream"):
+        monkeypatch.setattr(f"mme_tenancy.formats.{module}.MAX_STEPS", 100)
+    assert fault(content).detail == "it has more than 100 parts"

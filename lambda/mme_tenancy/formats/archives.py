@@ -10,9 +10,9 @@ from mme_tenancy.formats.content import ContentFault
 
 __all__ = ["ZipFile", "skops_model", "torch_archive"]
 
-_TAIL_BYTES = 4 << 20
-_START = b"PK\x03\x04"
-_MAX_ENTRIES = 20_000
+_TAIL_BYTES = 2 << 20
+_START, _ENTRY = b"PK\x03\x04", b"PK\x01\x02"
+_MAX_ENTRIES = 10_000
 _MAX_RATIO = 100
 
 
@@ -44,13 +44,13 @@ class ZipFile:
 
     def close(self) -> None:
         """There are no more bytes; raises `ContentFault` unless it was a whole zip file of the right entries."""
+        if self._tail.count(_ENTRY) > _MAX_ENTRIES:
+            raise ContentFault(f"the zip file has more than {_MAX_ENTRIES} entries")
         try:
             with zipfile.ZipFile(_TailFile(self._size_bytes, bytes(self._tail))) as archive:
                 entries = archive.infolist()
         except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError) as error:
             raise ContentFault(f"the file is not {self._needs}: its zip directory cannot be read") from error
-        if len(entries) > _MAX_ENTRIES:
-            raise ContentFault(f"the zip file has more than {_MAX_ENTRIES} entries")
         if sum(entry.file_size for entry in entries) > max(_TAIL_BYTES, _MAX_RATIO * self._size_bytes):
             raise ContentFault(f"the zip file unpacks to more than {_MAX_RATIO} times its size")
         names = [entry.filename for entry in entries]

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import Protocol
 
-__all__ = ["Content", "ContentFault", "Parser", "Pull"]
+__all__ = ["MAX_STEPS", "Content", "ContentFault", "Parser", "Pull", "too_fine"]
+
+MAX_STEPS = 30_000_000
+"""Greatest number of parts that are looked at one by one; a file of more would hold the function up, and no model is so fine."""
 
 Parser = Generator[int, bytes, None]
 """A generator that yields ``n`` to be sent the next ``n`` bytes, or ``-n`` to be sent ``b""`` once ``n`` bytes are skipped."""
@@ -22,6 +25,11 @@ class ContentFault(Exception):  # noqa: N818 - a fault of the file, turned into 
     def __init__(self, detail: str, rule: str | None = None) -> None:
         super().__init__(detail)
         self.detail, self.rule = detail, rule
+
+
+def too_fine() -> ContentFault:
+    """The fault of a file that has more than `MAX_STEPS` parts."""
+    return ContentFault(f"it has more than {MAX_STEPS} parts")
 
 
 class Content(Protocol):
@@ -49,6 +57,7 @@ class Pull:
         self._wanted = 0
         self._skip = 0
         self._done = False
+        self._steps = 0
         self._resume(None)
 
     def feed(self, data: memoryview) -> None:
@@ -80,6 +89,9 @@ class Pull:
     def _resume(self, got: bytes | None) -> None:
         self._wanted = 0
         while not self._wanted and not self._skip:
+            self._steps += 1
+            if self._steps > MAX_STEPS:
+                raise too_fine()
             try:
                 asked = next(self._parser) if got is None else self._parser.send(got)
             except StopIteration:

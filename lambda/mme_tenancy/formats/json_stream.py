@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 
-from mme_tenancy.formats.content import ContentFault
+from mme_tenancy.formats.content import MAX_STEPS, ContentFault, too_fine
 from mme_tenancy.formats.outline import MAX_DEPTH, Outline
 
 __all__ = ["JsonStream"]
@@ -34,6 +34,7 @@ class JsonStream:
         self._outline = outline
         self._buffer = b""
         self._scanned = 0
+        self._steps = 0
         self._expect = _VALUE
         self._open = b""
         self._paths: list[tuple[str, ...] | None] = []
@@ -57,6 +58,9 @@ class JsonStream:
         while (position := self._after_space(text, position)) < len(text):
             if self._expect == _END:
                 raise ContentFault("there is data behind its end")
+            self._steps += 1
+            if self._steps > MAX_STEPS:
+                raise too_fine()
             step = self._token(text, position, last=last)
             if not step:
                 break

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from mme_tenancy.findings import Findings
 from mme_tenancy.formats.content import Content, ContentFault, Parser, Pull
 from mme_tenancy.formats.protobuf import VARINT, Field, Messages, protobuf
-from mme_tenancy.formats.shape import File, refuse_code, report_missing
+from mme_tenancy.formats.shape import File, leaves_the_archive, refuse_code, report_missing
 
 __all__ = ["OnnxModel", "OnnxShape"]
 
@@ -97,12 +97,11 @@ class OnnxModel:
             location = value.decode()
         except UnicodeDecodeError:
             raise ContentFault("the location of external data is not UTF-8") from None
-        parts = location.split("/")
-        if not location or location.startswith("/") or "\\" in location or ":" in location or ".." in parts or "\0" in location:
+        if not location or leaves_the_archive(location):
             raise ContentFault(f"its external data lie at {location[:80]!r}, outside the archive")
         if len(self.locations) >= _MAX_LOCATIONS:
             raise ContentFault(f"its external data lie in more than {_MAX_LOCATIONS} files")
-        self.locations.add("/".join(part for part in parts if part not in {"", "."}))
+        self.locations.add("/".join(part for part in location.split("/") if part not in {"", "."}))
 
 
 class OnnxShape:

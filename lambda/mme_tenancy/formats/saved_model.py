@@ -11,13 +11,14 @@ import re
 from mme_tenancy.findings import Findings
 from mme_tenancy.formats.content import Content, ContentFault, Parser, Pull
 from mme_tenancy.formats.protobuf import VARINT, Field, Messages, protobuf
-from mme_tenancy.formats.shape import File, refuse_code
+from mme_tenancy.formats.shape import File, leaves_the_archive, refuse_code
 
 __all__ = ["SavedModel", "TensorFlowShape", "is_version"]
 
 _MESSAGES: Messages = {
     "SavedModel": {1: Field("schema_version", VARINT), 2: Field("meta_graph", message="MetaGraph")},
-    "MetaGraph": {2: Field("graph_def", message="Graph"), 5: Field("signature_def")},
+    "MetaGraph": {2: Field("graph_def", message="Graph"), 6: Field("asset", message="Asset")},
+    "Asset": {2: Field("filename", keep_bytes=4096)},
     "Graph": {1: Field("node", message="Node"), 2: Field("library", message="Library")},
     "Library": {1: Field("function", message="Function")},
     "Function": {3: Field("node_def", message="Node")},
@@ -62,6 +63,8 @@ class SavedModel:
             self._graphs += 1
         elif name == "Node.op" and value in _UNSAFE_OPERATIONS:
             raise ContentFault(f"the graph has the operation {value.decode()}, which reaches out of the model", "code")
+        elif name == "Asset.filename" and leaves_the_archive(value.decode("utf-8", "replace")):
+            raise ContentFault(f"its asset {value[:80]!r} lies outside the archive")
 
 
 class TensorFlowShape:

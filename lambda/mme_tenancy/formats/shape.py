@@ -9,7 +9,7 @@ from mme_facts.artifacts import carries_code
 from mme_tenancy.findings import Findings
 from mme_tenancy.formats.content import Content
 
-__all__ = ["File", "Shape", "refuse_code", "report_missing"]
+__all__ = ["File", "Shape", "leaves_the_archive", "refuse_code", "report_missing"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +57,11 @@ class Shape(Protocol):
     def finish(self, findings: Findings) -> None:
         """All files were seen and their content was read."""
         ...
+
+
+def leaves_the_archive(path: str) -> bool:
+    """Whether a path that a model names may lead out of the model's folder."""
+    return path.startswith("/") or ".." in path.split("/") or "\\" in path or "\0" in path or "://" in path
 
 
 def refuse_code(file: File, findings: Findings) -> bool:

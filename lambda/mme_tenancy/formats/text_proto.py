@@ -7,12 +7,12 @@ from collections.abc import Iterator
 
 from mme_tenancy.formats.content import ContentFault
 
-__all__ = ["Node", "children", "parse", "texts"]
+__all__ = ["Node", "all_texts", "children", "parse", "texts"]
 
 Node = list[tuple[str, "str | Node"]]
 """Fields in their order; texts are without quotes."""
 _TOKEN = re.compile(
-    r"""\s+|\#[^\n]*|(?P<string>"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*')|(?P<word>[A-Za-z_][A-Za-z0-9_.]*|[-+]?[0-9.][A-Za-z0-9_.+-]*)"""
+    r"""\s+|\#[^\n]*|(?P<string>"[^"\\\n]*(?:\\.[^"\\\n]*)*"|'[^'\\\n]*(?:\\.[^'\\\n]*)*')|(?P<word>[A-Za-z_][A-Za-z0-9_.]*|[-+]?[0-9.][A-Za-z0-9_.+-]*)"""
     r"""|(?P<mark>[{}\[\]<>:,;/-])"""
 )
 _ESCAPE = re.compile(r"\\(x[0-9A-Fa-f]{1,2}|[0-7]{1,3}|.)", re.DOTALL)
@@ -34,6 +34,15 @@ def parse(text: str) -> Node:
 def texts(node: Node, name: str) -> list[str]:
     """The values of a field that are texts."""
     return [value for key, value in node if key == name and isinstance(value, str)]
+
+
+def all_texts(node: Node) -> Iterator[str]:
+    """Every text in a message, however deep."""
+    for _, value in node:
+        if isinstance(value, str):
+            yield value
+        else:
+            yield from all_texts(value)
 
 
 def children(node: Node, name: str) -> list[Node]:

@@ -14,9 +14,9 @@ from mme_tenancy.findings import Findings
 from mme_tenancy.formats.content import Content, ContentFault
 from mme_tenancy.formats.onnx import OnnxModel
 from mme_tenancy.formats.saved_model import SavedModel, is_version
-from mme_tenancy.formats.shape import File
+from mme_tenancy.formats.shape import File, leaves_the_archive
 from mme_tenancy.formats.single_file import PICKLE_SUFFIXES, torch_file
-from mme_tenancy.formats.text_proto import Node, children, parse, texts
+from mme_tenancy.formats.text_proto import Node, all_texts, children, parse, texts
 
 __all__ = ["MAX_ENSEMBLE_MODELS", "TritonShape"]
 
@@ -61,7 +61,11 @@ class _Config:
         except UnicodeDecodeError as error:
             raise ContentFault(f"{_CONFIG} is not UTF-8") from error
         self._text.clear()
-        self.node = parse(text)
+        node = parse(text)
+        for value in all_texts(node):
+            if leaves_the_archive(value):
+                raise ContentFault(f"{_CONFIG} names {value[:80]!r}, which lies outside the model's folder")
+        self.node = node
 
     def text(self, name: str) -> str:
         """The last value of a field, as protocol buffers read it."""
