@@ -49,7 +49,7 @@ def acknowledge_wildcards(scope: IConstruct, reasons: Mapping[str, str]) -> None
 
 def acknowledge_grant(grantee: iam.IGrantable, reasons: Mapping[str, str]) -> None:
     """`acknowledge_wildcards` on whoever got a grant, if it is a construct whose policy is ours to render."""
-    principal = grantee.grant_principal
+    principal = grantee if isinstance(grantee, iam.Role) else grantee.grant_principal
     if isinstance(principal, iam.Role):
         acknowledge_wildcards(principal, reasons)
 

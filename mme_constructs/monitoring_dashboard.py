@@ -5,6 +5,7 @@ Its body is written here, as CloudWatch documents it (Amazon CloudWatch, Dashboa
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -53,6 +54,7 @@ class MonitoringDashboard(Construct):
         self._stack = stack_of(self)
         self._region = self._stack.region
         self._widgets: list[Document] = []
+        self._foreign = False
         self._height = 0
         self._resource = cloudwatch.CfnDashboard(self, "Dashboard", dashboard_body="")
 
@@ -63,6 +65,7 @@ class MonitoringDashboard(Construct):
 
     def add_widgets(self, *widgets: cloudwatch.IWidget) -> None:
         """A row of your own below the others."""
+        self._foreign = True
         height = 0
         column = 0
         for widget in widgets:
@@ -201,7 +204,9 @@ class MonitoringDashboard(Construct):
         self._height += max(widget["height"] for widget in row)
 
     def _write(self) -> None:
-        self._resource.dashboard_body = self._stack.to_json_string({"start": "-PT3H", "widgets": self._widgets})
+        body = {"start": "-PT3H", "widgets": self._widgets}
+        # Ours hold tokens inside texts only, which JSON keeps; widgets of users may hold anything that CDK resolves.
+        self._resource.dashboard_body = self._stack.to_json_string(body) if self._foreign else json.dumps(body, separators=(",", ":"))
 
     def _named(self, name: str, statistic: str, label: str) -> MetricUse:
         return self._source.metric(ENDPOINT_METRICS[name], statistic, period_minutes=1, label=label)

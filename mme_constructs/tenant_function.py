@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import TYPE_CHECKING
 
 import aws_cdk as cdk
@@ -119,7 +120,7 @@ class TenantFunction(Construct):
         stack = stack_of(self, within=scope)
         self.log_group = logs.LogGroup(self, "Logs", retention=log_settings.retention, removal_policy=log_settings.removal_policy)
         """Its log group."""
-        self.role = iam.Role(self, "Role", assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"), description=description)
+        self.role = iam.Role(self, "Role", assumed_by=_lambda_service(), description=description)
         """Its role."""
         self.log_group.grant_write(self.role)
         if settings.vpc is not None:
@@ -127,8 +128,8 @@ class TenantFunction(Construct):
         self.function = lambda_.Function(
             self,
             "Function",
-            runtime=lambda_.Runtime.PYTHON_3_13,
-            architecture=lambda_.Architecture.ARM_64,
+            runtime=_runtime(),
+            architecture=_architecture(),
             code=LambdaCode.code(self),
             handler=handler,
             description=description,
@@ -136,8 +137,8 @@ class TenantFunction(Construct):
             role=self.role,
             log_group=self.log_group,
             memory_size=settings.memory_mb,
-            timeout=cdk.Duration.seconds(settings.timeout_seconds),
-            ephemeral_storage_size=cdk.Size.mebibytes(settings.ephemeral_storage_mb),
+            timeout=_seconds(settings.timeout_seconds),
+            ephemeral_storage_size=_mebibytes(settings.ephemeral_storage_mb),
             reserved_concurrent_executions=settings.reserved_concurrency,
             tracing=lambda_.Tracing.ACTIVE if settings.tracing else lambda_.Tracing.DISABLED,
             dead_letter_queue=dead_letter_queue,
@@ -155,6 +156,14 @@ class TenantFunction(Construct):
             acknowledge_wildcards(self.role, {"*": "X-Ray's actions have no resource (Service Authorization Reference: AWS X-Ray)."})
         if dead_letter_queue is None:
             acknowledge(self.function, {"NIST.800.53.R5-LambdaDLQ": why_no_dead_letters})
+
+
+# Values that all functions share: each is asked from CDK's process once.
+_runtime = cache(lambda: lambda_.Runtime.PYTHON_3_13)
+_architecture = cache(lambda: lambda_.Architecture.ARM_64)
+_lambda_service = cache(lambda: iam.ServicePrincipal("lambda.amazonaws.com"))
+_seconds = cache(cdk.Duration.seconds)
+_mebibytes = cache(cdk.Size.mebibytes)
 
 
 def _grant_interfaces(role: iam.Role) -> None:
