@@ -150,7 +150,7 @@ class Services:
         return Gateway(
             emulator,
             control_plane=ControlPlane(self._sagemaker),
-            runtime=Runtime(self._sagemaker, self._faults),
+            runtime=Runtime(self._sagemaker, self._faults, self._endpoint_metrics),
             autoscaling=AutoScalingApi(self._autoscaling, self._scaler.activities),
             monitoring=MonitoringApi(self._alarms, self._metrics, self._clock.time, region=REGION, account=ACCOUNT),
             administration=Administration(self._status, self._stream, self.reset, self._asked_faults),

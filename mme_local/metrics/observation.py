@@ -78,6 +78,12 @@ class Minute:
     unloading: list[float] = field(default_factory=list)
     busy_seconds: defaultdict[tuple[str, str], float] = field(default_factory=lambda: defaultdict(float))
 
+    def fail(self, status: int, *, by_model: bool) -> None:
+        """Count an error by its HTTP status (0: no answer in time), and by whether it is the container's."""
+        self.client_errors += status in _CLIENT_ERRORS
+        self.server_errors += status in _SERVER_ERRORS or status == 0
+        self.model_errors += by_model
+
     def add(self, other: Minute) -> None:
         """Add what happened in the same minute in another fleet."""
         for name in ("requests", "answered", "client_errors", "server_errors", "model_errors", "no_capacity", "cache_hits", "cache_misses"):
@@ -224,9 +230,7 @@ class FleetObservation:
 
     def _count_error(self, error: ReplyError, *, asked: bool, refused: bool) -> None:
         status = error.status if error.original_status is None else error.original_status
-        self._minute.client_errors += status in _CLIENT_ERRORS
-        self._minute.server_errors += status in _SERVER_ERRORS or status == 0
-        self._minute.model_errors += asked or error.code == runtime_errors.MODEL_ERROR
+        self._minute.fail(status, by_model=asked or error.code == runtime_errors.MODEL_ERROR)
         self._minute.no_capacity += refused and not self.loaded
 
     def _rise(self, instance: str | None) -> None:

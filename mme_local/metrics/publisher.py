@@ -93,6 +93,7 @@ class EndpointMetrics:
         self._observed: dict[str, FleetObservation] = {}
         self._owners: dict[str, Owner] = {}
         self._no_capacity: dict[str, int] = {}
+        self._failed: dict[tuple[str, str, str | None], dict[float, Minute]] = {}
         self._uses: dict[str, list[InstanceUse]] = {}
         self._measured_at = float("-inf")
         self._published = clock.time() // _MINUTE * _MINUTE
@@ -111,6 +112,31 @@ class EndpointMetrics:
         """Count an invocation of an inference component that has no copy, so no fleet that could see the request."""
         self._no_capacity[component] = self._no_capacity.get(component, 0) + 1
 
+    def failed(self, endpoint: str, variant: str, component: str | None, status: int, *, by_model: bool, answered: bool) -> None:
+        """Count an invocation that failed where no fleet saw it: a fault before it was routed, an answer that is too large.
+
+        Args:
+            endpoint: name of the endpoint.
+            variant: name of the variant.
+            component: name of the inference component, if one was invoked.
+            status: the container's HTTP status or, without one, the service's own.
+            by_model: whether it is an error of the container.
+            answered: whether a fleet had the request and counted it as answered.
+        """
+        minute = self._failed.setdefault((endpoint, variant, component), {}).setdefault(self._clock.time() // _MINUTE * _MINUTE, Minute())
+        minute.fail(status, by_model=by_model)
+        if answered:
+            return
+        minute.requests += 1
+        minute.answered += 1
+        fleets = [
+            name
+            for name, owner in self._owners.items()
+            if (owner.endpoint, owner.variant, owner.component) == (endpoint, variant, component)
+        ]
+        if instances := sum(len(self._observed[fleet].loaded) for fleet in fleets if fleet in self._observed):
+            minute.shares[1 / instances] += 1
+
     def start(self) -> None:
         """Publish from now on, in the background."""
         self._task = asyncio.get_running_loop().create_task(self._run(), name="endpoint metrics")
@@ -127,6 +153,7 @@ class EndpointMetrics:
         self._observed.clear()
         self._owners.clear()
         self._no_capacity.clear()
+        self._failed.clear()
         self._uses.clear()
 
     async def _run(self) -> None:
@@ -227,6 +254,14 @@ class EndpointMetrics:
                 of_variants.setdefault((owner.endpoint, owner.variant), Minute()).add(seen)
                 if owner.component is not None:
                     of_components.setdefault(owner.component, Minute()).add(seen)
+        for (endpoint, variant_name, component_name), of_minutes in list(self._failed.items()):
+            for at in [at for at in of_minutes if at <= moment]:
+                seen = of_minutes.pop(at)
+                of_variants.setdefault((endpoint, variant_name), Minute()).add(seen)
+                if component_name is not None:
+                    of_components.setdefault(component_name, Minute()).add(seen)
+            if not of_minutes:
+                del self._failed[endpoint, variant_name, component_name]
         current = {(variant.endpoint, variant.variant): variant for variant in self._variants()}
         for key, variant in current.items():
             self._publish_variant(moment, variant, of_variants.get(key, Minute()))
@@ -367,8 +402,8 @@ def _ended(since: float, now: float, length: float) -> list[float]:
 
 
 def _flags(ones: int, zeros: int) -> tuple[list[float], list[float]]:
-    """Samples of 1 and 0, as values with their counts."""
-    pairs = [(value, float(count)) for value, count in ((1.0, ones), (0.0, zeros)) if count]
+    """Samples of 1 and 0, as values with their counts; an error may be told in the minute after the answer."""
+    pairs = [(value, float(count)) for value, count in ((1.0, ones), (0.0, zeros)) if count > 0]
     return [value for value, _ in pairs], [count for _, count in pairs]
 
 

@@ -6,8 +6,9 @@ import json
 from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, Protocol
 
+from mme_facts import runtime_errors
 from mme_facts.limits import INVOKE_BODY_BYTES
 from mme_local.dataplane.interface import DataPlaneError, InvokeReply, InvokeRequest, InvokeStream, StreamFailed, UnknownFleet
 from mme_local.emulator import Request, authorize
@@ -44,16 +45,24 @@ class _Call:
     variant: str
 
 
+class Failures(Protocol):
+    """`mme_local.metrics.publisher.EndpointMetrics`, as far as it is told of what no fleet sees."""
+
+    def failed(self, endpoint: str, variant: str, component: str | None, status: int, *, by_model: bool, answered: bool) -> None:
+        """Count an invocation that failed."""
+
+
 class Runtime:
     """Serves invocations.
 
     Args:
         sagemaker: the endpoints.
         faults: what shall go wrong; nothing by default.
+        failures: counts the invocations that fail before a fleet has them, or after it has answered.
     """
 
-    def __init__(self, sagemaker: SageMaker, faults: Faults | None = None) -> None:
-        self._sagemaker, self._faults = sagemaker, faults or Faults()
+    def __init__(self, sagemaker: SageMaker, faults: Faults | None = None, failures: Failures | None = None) -> None:
+        self._sagemaker, self._faults, self._failures = sagemaker, faults or Faults(), failures
 
     async def invoke(self, request: Request, endpoint_name: str) -> Reply:
         """Answer one InvokeEndpoint.
@@ -70,6 +79,7 @@ class Runtime:
         if reply.error is None and len(reply.body) > INVOKE_BODY_BYTES:
             text = f"The response of the model has {len(reply.body)} bytes: at most {INVOKE_BODY_BYTES} are allowed.".encode()
             reply = replace(reply, status=424, body=text, error="ModelError", original_status=_TOO_LARGE_STATUS)
+            self._count(reply, call.endpoint, call.variant, request.headers.get(_COMPONENT), answered=True)
         if reply.error is not None:
             raise self._error(reply, call.endpoint, call.variant)
         headers = _headers(reply, call)
@@ -110,7 +120,9 @@ class Runtime:
         if component is None:
             self._check_target(endpoint, given, operation)
         if (failed := await self._faults.invoke(endpoint.name, target_model or component_name or "")) is not None:
-            raise self._error(failed, endpoint, component.variant_name if component is not None else endpoint.variants[0].name)
+            name = component.variant_name if component is not None else given.get("TargetVariant", endpoint.variants[0].name)
+            self._count(failed, endpoint, name, component_name, answered=False)
+            raise self._error(failed, endpoint, name)
         asking = InvokeRequest(
             body=request.body,
             target_model=target_model,
@@ -123,6 +135,12 @@ class Runtime:
         variant = self._sagemaker.hosting.choose(endpoint, given.get("TargetVariant"))
         assert variant.run is not None, "the endpoint serves models"
         return _Call(asking, variant.run, endpoint, variant.name)
+
+    def _count(self, reply: InvokeReply, endpoint: Endpoint, variant: str, component: str | None, *, answered: bool) -> None:
+        if self._failures is not None:
+            by_model = reply.error == runtime_errors.MODEL_ERROR
+            status = reply.original_status if by_model and reply.original_status is not None else reply.status
+            self._failures.failed(endpoint.name, variant, component, status, by_model=by_model, answered=answered)
 
     def _authorize(self, request: Request, endpoint_name: str, component: str | None, target_model: str | None) -> None:
         """The streaming operation asks for the same action (API reference: InvokeEndpointWithResponseStream)."""

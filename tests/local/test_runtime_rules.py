@@ -11,6 +11,8 @@ from mme_facts.limits import INVOKE_BODY_BYTES
 from mme_local.dataplane import InvokeReply
 from mme_local.dataplane.interface import InvokeStream, StreamFailed, UnknownFleet
 from mme_local.emulator import Request
+from mme_local.fault_documents import FailInvoke, ThrottleInvoke
+from mme_local.faults import Faults
 from mme_local.sagemaker import runtime
 from mme_local.sagemaker.runtime import Runtime
 from mme_local.wire import AwsError
@@ -27,7 +29,17 @@ def request(**headers):
     return Request("POST", "/", {name.replace("_", "-"): value for name, value in headers.items()}, b"1", "key", "us-east-1")
 
 
-async def serving(double, *, single=False):
+class Told:
+    """Keeps what the metrics are told."""
+
+    def __init__(self):
+        self.failures = []
+
+    def failed(self, endpoint, variant, component, status, *, by_model, answered):
+        self.failures.append((endpoint, variant, component, status, by_model, answered))
+
+
+async def serving(double, *, single=False, faults=None, told=None):
     if single:
         container = {"Image": IMAGE, "ModelDataUrl": "s3://bucket/a.tar.gz"}
         double.sagemaker.create_model({"ModelName": "m", "ExecutionRoleArn": ROLE, "PrimaryContainer": container})
@@ -36,12 +48,13 @@ async def serving(double, *, single=False):
     double.sagemaker.create_endpoint_config(config("first"))
     endpoint = double.sagemaker.create_endpoint({"EndpointName": "shared", "EndpointConfigName": "first"})
     await endpoint.settled.wait()
-    return Runtime(double.sagemaker)
+    return Runtime(double.sagemaker, faults, told)
 
 
 def test_an_answer_beyond_the_limit_is_the_models_error(double):
     async def scenario():
-        served = await serving(double)
+        told = Told()
+        served = await serving(double, told=told)
         sizes = {"large": INVOKE_BODY_BYTES + 1, "full": INVOKE_BODY_BYTES}
 
         async def invoke(_fleet, asked):
@@ -53,6 +66,27 @@ def test_an_answer_beyond_the_limit_is_the_models_error(double):
         with pytest.raises(AwsError, match="at most 6291456 are allowed") as caught:
             await served.invoke(request(x_amzn_sagemaker_target_model="large"), "shared")
         assert (caught.value.code, caught.value.status) == ("ModelError", 424)
+        assert told.failures == [("shared", "AllTraffic", None, 500, True, True)]
+
+    run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("fault", "status", "by_model"),
+    [
+        (ThrottleInvoke(), 400, False),
+        (FailInvoke(error="ServiceUnavailable"), 503, False),
+        (FailInvoke(error="ModelError", status=418), 418, True),
+    ],
+)
+def test_a_fault_that_no_fleet_sees_is_told_to_the_metrics(double, fault, status, by_model):
+    async def scenario():
+        faults, told = Faults(), Told()
+        served = await serving(double, faults=faults, told=told)
+        faults.put(fault)
+        with pytest.raises(AwsError):
+            await served.invoke(request(x_amzn_sagemaker_target_model="m"), "shared")
+        assert told.failures == [("shared", "AllTraffic", None, status, by_model, False)]
 
     run(scenario())
 

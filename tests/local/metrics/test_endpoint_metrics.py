@@ -304,6 +304,30 @@ def test_errors_are_counted_by_who_made_them(stage, status, failure, answer, cli
     assert counted == [[client], [server], [model]]
 
 
+def test_what_fails_where_no_fleet_sees_it_is_counted(stage):
+    for instance in ("i-1", "i-2"):
+        stage.fleet.up(instance)
+    stage.fleet.request("m")
+    stage.fleet.run()
+    stage.metrics.failed("shared", "AllTraffic", None, 400, by_model=False, answered=False)
+    stage.metrics.failed("shared", "AllTraffic", None, 418, by_model=True, answered=False)
+    stage.metrics.failed("shared", "AllTraffic", None, 500, by_model=True, answered=True)
+    stage.minute()
+    assert stage.sink.of("Invocations") == [1.0] * 3
+    assert stage.sink.of("InvocationsPerInstance") == [0.5] * 3
+    counted = [sorted(stage.sink.of(f"Invocation{kind}")) for kind in ("4XXErrors", "5XXErrors", "ModelErrors")]
+    assert counted == [[0, 1, 1], [0, 0, 1], [0, 1, 1]]
+    stage.minute()
+    assert stage.sink.of("Invocations")[3:] == [0.0]
+
+
+def test_an_error_that_is_told_a_minute_late_counts_alone(stage):
+    stage.fleet.up("i-1")
+    stage.metrics.failed("shared", "AllTraffic", None, 500, by_model=True, answered=True)
+    stage.minute()
+    assert stage.sink.of("Invocation5XXErrors") == [1.0]
+
+
 def test_a_model_that_is_not_ready_is_a_4xx_and_a_wait(stage):
     stage.fleet.load_seconds = 45.0
     stage.fleet.up("i-1")
