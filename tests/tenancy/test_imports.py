@@ -87,3 +87,19 @@ def test_functions_log_at_info_unless_powertools_is_told_otherwise(variables, le
     script = "from mme_tenancy.handlers.onboarding import logger; print(logger.log_level)"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=variables, timeout=60, check=True)
     assert int(done.stdout) == level
+
+
+def test_the_format_of_a_framework_is_loaded_only_for_its_archives():
+    lean = {"mme_tenancy.formats", "mme_tenancy.formats.content", "mme_tenancy.formats.frameworks", "mme_tenancy.formats.shape"}
+    loaded = modules_after("import mme_tenancy.handlers.admission, mme_tenancy.handlers.onboarding")
+    assert {name for name in loaded if name.startswith("mme_tenancy.formats")} == lean
+    loaded = modules_after("from mme_tenancy.formats.frameworks import shape_of; shape_of('xgboost', allow_code=False)")
+    assert "mme_tenancy.formats.xgboost" in loaded
+    assert not loaded & {"mme_tenancy.formats.triton", "zipfile"}
+
+
+def test_no_format_loads_a_framework():
+    formats = sorted(path.stem for path in (Path(mme_tenancy.__file__).parent / "formats").glob("*.py") if path.stem != "__init__")
+    loaded = modules_after(f"from mme_tenancy.formats import {', '.join(formats)}")
+    assert {f"mme_tenancy.formats.{name}" for name in formats} <= loaded
+    assert not loaded & {"xgboost", "sklearn", "joblib", "onnx", "torch", "tensorflow", "numpy", "google.protobuf", "pickle", "boto3"}

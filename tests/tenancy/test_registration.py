@@ -310,7 +310,7 @@ def test_only_frameworks_with_a_pool_can_be_registered(registry, clock, pool):
         return Registrar(registry, MemorySigner(clock), pools, clock, lambda: 0.5).frameworks
 
     assert frameworks(pool) == ("xgboost",)
-    assert frameworks(replace(pool, framework="pytorch")) == ()
+    assert frameworks(replace(pool, framework="mxnet")) == ()
 
 
 @given(tenant=st.text(max_size=70), model=st.text(max_size=70))

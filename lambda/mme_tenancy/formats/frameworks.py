@@ -1,26 +1,57 @@
-"""The rules of each framework's archives, by the framework's name."""
+"""The rules of each framework's archives, by the framework's name; a framework's module is loaded when its first archive comes."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import partial
 
-from mme_tenancy.formats.onnx import OnnxShape
-from mme_tenancy.formats.saved_model import TensorFlowShape
 from mme_tenancy.formats.shape import Shape
-from mme_tenancy.formats.single_file import PYTORCH, SKLEARN, SingleFileShape
-from mme_tenancy.formats.triton import TritonShape
-from mme_tenancy.formats.xgboost import XGBoostShape
 
 __all__ = ["FRAMEWORKS", "shape_of"]
 
+
+def _xgboost(_allow_code: bool) -> Shape:
+    from mme_tenancy.formats.xgboost import XGBoostShape
+
+    return XGBoostShape()
+
+
+def _sklearn(allow_code: bool) -> Shape:
+    from mme_tenancy.formats.single_file import SKLEARN, SingleFileShape
+
+    return SingleFileShape(SKLEARN, allow_code)
+
+
+def _onnx(_allow_code: bool) -> Shape:
+    from mme_tenancy.formats.onnx import OnnxShape
+
+    return OnnxShape()
+
+
+def _pytorch(allow_code: bool) -> Shape:
+    from mme_tenancy.formats.single_file import PYTORCH, SingleFileShape
+
+    return SingleFileShape(PYTORCH, allow_code)
+
+
+def _tensorflow(_allow_code: bool) -> Shape:
+    from mme_tenancy.formats.saved_model import TensorFlowShape
+
+    return TensorFlowShape()
+
+
+def _triton(allow_code: bool) -> Shape:
+    from mme_tenancy.formats.triton import TritonShape
+
+    return TritonShape(allow_code)
+
+
 _SHAPES: Mapping[str, Callable[[bool], Shape]] = {
-    "xgboost": lambda _allow_code: XGBoostShape(),
-    "sklearn": partial(SingleFileShape, SKLEARN),
-    "onnx": lambda _allow_code: OnnxShape(),
-    "pytorch": partial(SingleFileShape, PYTORCH),
-    "tensorflow": lambda _allow_code: TensorFlowShape(),
-    "triton": TritonShape,
+    "xgboost": _xgboost,
+    "sklearn": _sklearn,
+    "onnx": _onnx,
+    "pytorch": _pytorch,
+    "tensorflow": _tensorflow,
+    "triton": _triton,
 }
 FRAMEWORKS = tuple(_SHAPES)
 """The frameworks whose artifacts can be inspected."""
