@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Executor
@@ -40,6 +41,7 @@ from mme_local.dataplane.interface import (
     InvokeReply,
     InvokeRequest,
     InvokeStream,
+    StartFailed,
     StepObserver,
 )
 from mme_local.dataplane.servers import server_for
@@ -47,6 +49,8 @@ from mme_local.dataplane.streaming import AnswerStream, Chunks, no_chunks
 from mme_local.faults import Faults
 
 __all__ = ["FleetDriver"]
+
+_log = logging.getLogger(__name__)
 
 _MESSAGE_CHARACTERS = 1000
 
@@ -97,6 +101,8 @@ class FleetDriver:
         self._on = self._recorder.on if self._recorder else self._fleet.on
         self._instances: dict[str, ServerInstance] = {}
         self._releases: dict[str, asyncio.Future[None]] = {}
+        self._draining: dict[str, asyncio.Task[None]] = {}
+        self._stopping = False
         self._tickets: dict[int, _Ticket] = {}
         self._request_ids = itertools.count(1)
         self._instance_numbers = itertools.count(1)
@@ -107,24 +113,44 @@ class FleetDriver:
     async def resize(self, instance_count: int) -> None:
         """Have so many instances; returns when new ones answer and surplus ones, after their last request, are gone.
 
+        A cancelled growth leaves the fleet as before; what a cancelled shrinkage has begun to drain goes all the same.
+
         Raises:
-            StartFailed: a new instance does not come up; the fleet is then as before.
+            StartFailed: a new instance does not come up, or the fleet is being stopped; the fleet is then as before.
         """
         async with self._resizing:
-            missing = instance_count - len(self._instances)
+            if self._stopping:
+                raise StartFailed(f"the fleet of endpoint {self._spec.endpoint_name!r} is being stopped: it takes no new size")
+            missing = instance_count - (len(self._instances) - len(self._draining))
             if missing > 0:
                 await self._add(missing)
             else:
-                await asyncio.gather(*(self._drain(instance_id) for instance_id in self._surplus(-missing)))
+                for instance_id in self._surplus(-missing):
+                    task = asyncio.create_task(self._drain(instance_id), name=f"drain {instance_id}")
+                    self._draining[instance_id] = task
+                await asyncio.gather(*(asyncio.shield(task) for task in self._draining.values()))
+
+    @property
+    def stopping(self) -> bool:
+        """Whether `stop` was called, which may still be at work, or may have failed."""
+        return self._stopping
 
     async def stop(self) -> None:
-        """End all instances at once; requests under way get ServiceUnavailable, a resize under way fails."""
-        await self._end(self._instances.values())
-        async with self._resizing:
+        """End all instances at once; requests under way get ServiceUnavailable, a resize under way fails.
+
+        Every instance is ended, whatever the others do; the first failure is raised, and the call may be repeated.
+        """
+        self._stopping = True
+        try:
             await self._end(self._instances.values())
-            self._instances.clear()
-        if self._timer is not None:
-            self._timer.cancel()
+        finally:
+            async with self._resizing:
+                await self._end(self._instances.values())
+                await asyncio.gather(*self._draining.values(), return_exceptions=True)
+                self._draining.clear()
+                self._instances.clear()
+            if self._timer is not None:
+                self._timer.cancel()
 
     async def invoke(self, request: InvokeRequest) -> InvokeReply:
         """Answer one invocation; failures are answers too."""
@@ -212,7 +238,7 @@ class FleetDriver:
                 {
                     "id": instance.id,
                     "pid": instance.pid,
-                    "state": state.state if state else "starting",
+                    "state": state.state if state else self._state_unknown_to_the_fleet(instance.id),
                     "memory_bytes": state.memory_bytes if state else 0,
                     "memory_budget_bytes": instance.memory_bytes,
                     "models": [
@@ -249,6 +275,9 @@ class FleetDriver:
             "loads_by_model": dict(snapshot.loads_by_model),
         }
 
+    def _state_unknown_to_the_fleet(self, instance_id: str) -> str:
+        return "draining" if self._stopping or instance_id in self._draining else "starting"
+
     def instances(self) -> list[ServerInstance]:
         """The instances, starting and draining ones included."""
         return list(self._instances.values())
@@ -274,31 +303,56 @@ class FleetDriver:
             for _ in range(count)
         ]
         self._instances.update((instance.id, instance) for instance in new)
-        results = await asyncio.gather(*(instance.start() for instance in new), return_exceptions=True)
-        failure = next((result for result in results if isinstance(result, BaseException)), None)
-        if failure is not None:
+        try:
+            results = await asyncio.gather(*(instance.start() for instance in new), return_exceptions=True)
+            failure = next((result for result in results if isinstance(result, BaseException)), None)
+            if failure is not None:
+                raise failure
+        except BaseException:  # a cancelled growth too
             await self._end(new)
             for instance in new:
                 del self._instances[instance.id]
-            raise failure
+            raise
 
     async def _end(self, instances: Iterable[ServerInstance]) -> None:
+        """End instances, all of them whatever happens; raises the first failure."""
         ending = list(instances)
+        failures: list[BaseException] = []
         for instance in ending:
-            self._tell(InstanceDraining(instance.id))  # first, so that it is no loss to whoever observes
-            self._tell(InstanceLost(instance.id))
-        await asyncio.gather(*(instance.stop() for instance in ending))
+            try:
+                self._tell(InstanceDraining(instance.id))  # first, so that it is no loss to whoever observes
+                self._tell(InstanceLost(instance.id))
+            except Exception as error:
+                _log.exception("the end of instance %s of %s could not be told", instance.id, self._spec.endpoint_name)
+                failures.append(error)
+            self._free(instance.id)
+        results = await asyncio.gather(*(instance.stop() for instance in ending), return_exceptions=True)
+        failures += [result for result in results if isinstance(result, BaseException)]
+        if failures:
+            raise failures[0]
 
     def _surplus(self, count: int) -> list[str]:
         """The instances to go: those without a server first, then the newest."""
-        by_age = list(reversed(self._instances.values()))
+        by_age = [instance for instance in reversed(self._instances.values()) if instance.id not in self._draining]
         return [instance.id for instance in sorted(by_age, key=lambda instance: instance.pid is not None)][:count]
 
     async def _drain(self, instance_id: str) -> None:
+        """See an instance go; if that fails it stays among those that drain, for `stop` to end it."""
         released = self._releases[instance_id] = asyncio.get_running_loop().create_future()
-        self._tell(InstanceDraining(instance_id))
-        await released
-        await self._instances.pop(instance_id).stop()
+        try:
+            self._tell(InstanceDraining(instance_id))
+            await released
+        finally:
+            self._releases.pop(instance_id, None)
+        await self._instances[instance_id].stop()
+        self._instances.pop(instance_id, None)
+        self._draining.pop(instance_id, None)
+
+    def _free(self, instance_id: str) -> None:
+        """Let `_drain` go on."""
+        released = self._releases.get(instance_id)
+        if released is not None and not released.done():
+            released.set_result(None)
 
     # The fleet's actions.
 
@@ -338,8 +392,7 @@ class FleetDriver:
                 ticket.wake()
         elif isinstance(action, Release):
             self._instances[action.instance].retire()
-            if action.instance in self._releases:
-                self._releases.pop(action.instance).set_result(None)
+            self._free(action.instance)
         else:
             instance = self._instances[action.instance]
             if isinstance(action, Download):

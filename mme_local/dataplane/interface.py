@@ -107,8 +107,6 @@ class FleetSpec:
         environment: the container's environment variables.
         handler: absolute ``file.py:function`` of the handler that stands in for this image, whatever its repository.
         refusal: why the servers refuse every load, if they shall; the endpoint then deploys and serves nothing.
-        model_key: the archive of the one model that every instance has loaded; ``None`` for a multi-model fleet.
-        memory_bytes: reserved memory of an instance; ``None``: that of the settings.
     """
 
     endpoint_name: str

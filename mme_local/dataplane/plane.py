@@ -77,9 +77,8 @@ class DataPlane:
         try:
             await driver.resize(spec.instance_count)
         except BaseException:
-            if self._fleets.get(spec.endpoint_name) is driver:
-                del self._fleets[spec.endpoint_name]
             await driver.stop()
+            self._forget(driver, spec.endpoint_name)
             raise
 
     async def resize_fleet(self, endpoint_name: str, instance_count: int) -> None:
@@ -94,10 +93,16 @@ class DataPlane:
         await self._fleet(endpoint_name).resize(instance_count)
 
     async def stop_fleet(self, endpoint_name: str) -> None:
-        """End an endpoint's instances; requests under way get ServiceUnavailable. Raises `UnknownFleet`."""
-        driver = self._fleet(endpoint_name)
-        del self._fleets[endpoint_name]
+        """End an endpoint's instances; requests under way get ServiceUnavailable. Raises `UnknownFleet`.
+
+        The fleet takes no requests from the call on; it is forgotten once all its instances are gone, so that a call that
+        failed or was cancelled can be repeated.
+        """
+        if endpoint_name not in self._fleets:
+            raise _unknown(endpoint_name)
+        driver = self._fleets[endpoint_name]
         await driver.stop()
+        self._forget(driver, endpoint_name)
 
     async def invoke(self, endpoint_name: str, request: InvokeRequest) -> InvokeReply:
         """Answer one InvokeEndpoint; what fails is an answer with a modelled error. Raises `UnknownFleet`."""
@@ -127,18 +132,25 @@ class DataPlane:
 
     async def close(self) -> None:
         """End everything: no process and no folder of the data plane is left."""
-        drivers = list(self._fleets.values())
+        results = await asyncio.gather(*(driver.stop() for driver in self._fleets.values()), return_exceptions=True)
+        for failure in results:
+            if isinstance(failure, BaseException):
+                raise failure
         self._fleets.clear()
-        await asyncio.gather(*(driver.stop() for driver in drivers))
         self._threads.shutdown(wait=False, cancel_futures=True)
         if self._folder is not None:
             await asyncio.get_running_loop().run_in_executor(None, remove_tree, self._folder)
             self._folder = None
 
     def _fleet(self, endpoint_name: str) -> FleetDriver:
-        if endpoint_name not in self._fleets:
-            raise UnknownFleet(f"endpoint {endpoint_name!r} has no fleet: start one first")
-        return self._fleets[endpoint_name]
+        driver = self._fleets.get(endpoint_name)
+        if driver is None or driver.stopping:
+            raise _unknown(endpoint_name)
+        return driver
+
+    def _forget(self, driver: FleetDriver, endpoint_name: str) -> None:
+        if self._fleets.get(endpoint_name) is driver:
+            del self._fleets[endpoint_name]
 
     def _next_folder(self) -> Path:
         if self._folder is None:
@@ -154,6 +166,10 @@ class DataPlane:
                     )
             self._folder = folder
         return self._folder / str(next(self._numbers))
+
+
+def _unknown(endpoint_name: str) -> UnknownFleet:
+    return UnknownFleet(f"endpoint {endpoint_name!r} has no fleet: start one first")
 
 
 def _check_count(instance_count: int) -> None:
