@@ -97,6 +97,7 @@ class Changes:
         self._capacity, self._activities, self._clock, self._done = capacity, activities, clock, done
         self._queues: dict[Key, _Queue] = {}
         self._cooldowns: dict[Key, Cooldowns] = {}
+        self._forgotten: set[asyncio.Task[None]] = set()
 
     def cooldowns(self, key: Key) -> Cooldowns:
         """The cooldowns of a target."""
@@ -130,9 +131,22 @@ class Changes:
         if queue.task is None or queue.task.done():
             queue.task = asyncio.get_running_loop().create_task(self._work(key, queue), name=f"scale {key[1]}")
 
+    def forget(self, key: Key) -> None:
+        """A target is gone, and its cooldowns with it. What SageMaker has taken is told to its end, what still waits is given up."""
+        self._cooldowns.pop(key, None)
+        queue = self._queues.pop(key, None)
+        if queue is None:
+            return
+        if (waiting := queue.waiting) is not None:
+            queue.waiting = None
+            self._fail(waiting, "The scalable target was deregistered.")
+        if queue.task is not None and not queue.task.done():
+            self._forgotten.add(queue.task)
+            queue.task.add_done_callback(self._forgotten.discard)
+
     async def clear(self) -> None:
         """Forget everything; what is under way is left as it is."""
-        tasks = [queue.task for queue in self._queues.values() if queue.task is not None]
+        tasks = [*self._forgotten, *(queue.task for queue in self._queues.values() if queue.task is not None)]
         self._queues.clear()
         self._cooldowns.clear()
         for task in tasks:
@@ -164,7 +178,8 @@ class Changes:
             self._fail(change, reason)
             return
         self._activities.change(change.activity, "Successful", f"{text} Change successfully fulfilled by sagemaker.")
-        self.cooldowns(key).begin(change, self._clock.time())
+        if self._queues.get(key) is queue:
+            self.cooldowns(key).begin(change, self._clock.time())
         self._done(change)
 
     async def _taken(self, key: Key, queue: _Queue) -> Change | None:

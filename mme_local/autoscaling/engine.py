@@ -65,7 +65,7 @@ class Scaler:
         self._changes = Changes(capacity, self.activities, clock, self._tell_maximum)
         self._runs = ScheduledRuns(autoscaling.scheduled_actions, clock, self._run_action)
         self._calls: dict[Key, list[PolicyCall]] = {}
-        autoscaling.listen(targets=self._enforce_bounds, schedules=self._runs.read)
+        autoscaling.listen(targets=self._on_target, schedules=self._runs.read)
 
     def start(self) -> None:
         """Run scheduled actions from now on, in the background."""
@@ -157,6 +157,13 @@ class Scaler:
             self._changes.begin(target.key, max(new, target.min_capacity), call.cause, cooldown_seconds=seconds)
 
     # Bounds and schedules.
+
+    def _on_target(self, key: Key) -> None:
+        if key in self._autoscaling.targets:
+            self._enforce_bounds(key)
+        else:
+            self._calls.pop(key, None)
+            self._changes.forget(key)
 
     def _enforce_bounds(self, key: Key) -> None:
         """Bring a target's capacity between its bounds, as when they are set."""

@@ -154,7 +154,7 @@ class AutoScaling:
         self.policies: dict[tuple[str, Key], ScalingPolicy] = {}
 
     def listen(self, *, targets: Callable[[Key], None], schedules: Callable[[Key], None]) -> None:
-        """Call ``targets`` with the key of a registered or changed target, ``schedules`` with that of changed scheduled actions."""
+        """Call ``targets`` with the key of a registered, changed or deregistered target, ``schedules`` with that of changed schedules."""
         self._of_targets.append(targets)
         self._of_schedules.append(schedules)
 
@@ -210,6 +210,8 @@ class AutoScaling:
         for action in [entry for entry in self.scheduled_actions if entry[1] == key]:
             del self.scheduled_actions[action]
         self._tell_schedules(key)
+        for listener in self._of_targets:
+            listener(key)
 
     def target(self, key: Key) -> ScalableTarget:
         """A registered target; raises ``ObjectNotFoundException``."""

@@ -30,6 +30,8 @@ logger = logging.getLogger(__name__)
 
 _DELAY_SECONDS = 5.0
 """Alarms look this long after a period has ended, so that the period's last data points are there."""
+_REAL_DELAY_SECONDS = 0.1
+"""And at least so long in real time, however fast the clock runs: publishers do not become faster with it."""
 _ACTIONS: Mapping[str, str] = {"ALARM": "AlarmActions", "OK": "OKActions", "INSUFFICIENT_DATA": "InsufficientDataActions"}
 _HISTORY_ITEMS = 10_000
 
@@ -285,7 +287,7 @@ class Alarms:
         self.history.clear()
 
     async def run(self) -> None:
-        """Evaluate by the clock, until cancelled; a jump of the clock is an occasion to look, too."""
+        """Evaluate by the clock, until cancelled; a jump of the clock is an occasion to look, too, when publishers have had theirs."""
         jumped = asyncio.Event()
         self._clock.on_jump(jumped.set)
         while True:
@@ -293,6 +295,7 @@ class Alarms:
             with suppress(TimeoutError):
                 async with asyncio.timeout(real_seconds):
                     await jumped.wait()
+                await asyncio.sleep(_REAL_DELAY_SECONDS)
             jumped.clear()
             try:
                 self.evaluate()
@@ -305,20 +308,32 @@ class Alarms:
         minute = math.floor(now / 60)
         new_minute, self._last_minute = minute != self._last_minute, minute
         for alarm in [alarm for alarm in self.by_name.values() if alarm.kind == "MetricAlarm"]:
-            before = alarm.state
-            seen = self._evaluate(alarm)
-            if new_minute and alarm.state == before:
-                data = seen.data if seen is not None and seen.state == alarm.state else alarm.data
-                lasting = Transition(alarm.state, alarm.state, alarm.reason, alarm.reason, data, alarm.data, alarm.updated, now)
-                self._act(alarm, lasting, repeating=True)
+            try:
+                self._look(alarm, now, repeating=new_minute)
+            except Exception:
+                # The others are looked at all the same, and this one again the next time.
+                logger.exception("alarm %s could not be evaluated", alarm.name)
         for alarm in [alarm for alarm in self.by_name.values() if alarm.held is not None and alarm.deadline <= now]:
             self._release(alarm)
+
+    def _look(self, alarm: Alarm, now: float, *, repeating: bool) -> None:
+        before = alarm.state
+        seen = self._evaluate(alarm)
+        if repeating and alarm.state == before:
+            data = seen.data if seen is not None and seen.state == alarm.state else alarm.data
+            lasting = Transition(alarm.state, alarm.state, alarm.reason, alarm.reason, data, alarm.data, alarm.updated, now)
+            self._act(alarm, lasting, repeating=True)
+
+    def _lag(self) -> float:
+        """Scaled seconds by which the last data points may come later than `_DELAY_SECONDS`: 0 unless the clock runs fast."""
+        return max(_REAL_DELAY_SECONDS * self._clock.scale - _DELAY_SECONDS, 0.0)
 
     def _next_look(self) -> float:
         now = self._clock.time()
         short = any(isinstance(alarm.definition, MetricDefinition) and alarm.definition.period < 60 for alarm in self.by_name.values())
         step = 10 if short else 60
-        look = (math.floor((now - _DELAY_SECONDS) / step) + 1) * step + _DELAY_SECONDS
+        delay = _DELAY_SECONDS + self._lag()
+        look = (math.floor((now - delay) / step) + 1) * step + delay
         deadlines = [alarm.deadline for alarm in self.by_name.values() if alarm.held is not None and alarm.deadline > now]
         return min([look, *deadlines])
 
@@ -354,7 +369,7 @@ class Alarms:
         if isinstance(alarm.definition, CompositeDefinition):
             self._follow(alarm, None, now, frozenset())
             return None
-        seen = evaluate(alarm.definition, self._store, now)
+        seen = evaluate(alarm.definition, self._store, now - self._lag())
         if seen.state is not None and seen.state != alarm.state:
             self._change(alarm, seen.state, seen.reason, seen.data, now, frozenset())
         return seen

@@ -251,6 +251,46 @@ async def test_the_cooldown_of_a_scale_out_counts_what_was_added(stage):
 
 
 @staged
+async def test_a_target_that_is_registered_anew_has_no_cooldown(stage):
+    for _ in range(2):
+        stage.register()
+        stage.track(ScaleOutCooldown=3000)
+        await stage.minutes(105.0, 105.0, 105.0)
+        stage.autoscaling.deregister(KEY)
+    assert stage.count == 5, "three instances, that no cooldown counts as two, need half as many again"
+
+
+@staged
+async def test_a_change_that_ends_after_its_target_begins_no_cooldown(stage):
+    stage.register()
+    stage.track(ScaleOutCooldown=3000)
+    stage.fleets.hold()
+    await stage.minutes(105.0, 105.0, 105.0)
+    stage.autoscaling.deregister(KEY)
+    stage.fleets.release()
+    await stage.quiet()
+    assert [activity.status for activity in stage.activities()] == ["Successful"]
+    stage.register()
+    stage.track(ScaleOutCooldown=3000)
+    await stage.minutes(105.0, 105.0, 105.0)
+    assert stage.count == 5
+
+
+@staged
+async def test_a_change_that_waits_is_given_up_with_its_target(stage):
+    stage.fleets.busy = True
+    stage.fleets.hold()
+    stage.register(minimum=4)
+    await stage.quiet()
+    stage.autoscaling.deregister(KEY)
+    stage.fleets.release()
+    await stage.quiet()
+    (activity,) = stage.activities()
+    assert (activity.status, stage.count) == ("Failed", 2)
+    assert activity.message == "Failed to set desired instance count to 4. Reason: The scalable target was deregistered."
+
+
+@staged
 async def test_it_scales_in_gradually_after_fifteen_minutes_and_waits_for_its_cooldown(stage):
     stage.fleets.counts[TARGET] = 6
     stage.register(minimum=2)

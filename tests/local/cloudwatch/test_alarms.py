@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from mme_local.clock import CloudClock
+from mme_local.cloudwatch import alarms
 from mme_local.cloudwatch.alarms import Alarms
 from mme_local.cloudwatch.store import MetricStore
 from mme_local.wire import AwsError
@@ -227,22 +228,52 @@ def test_what_cannot_be_evaluated_is_refused(watch, members, message):
     assert watch.alarms.by_name == {}
 
 
+def test_an_alarm_that_cannot_be_evaluated_stops_no_other(watch, monkeypatch, caplog):
+    for name in ("broken", "errors", "later"):
+        watch.alarms.put(watch.alarm(AlarmName=name))
+
+    whole = alarms.evaluate
+
+    def evaluate(definition, store, now):
+        if definition.name == "broken":
+            raise ZeroDivisionError
+        return whole(definition, store, now)
+
+    monkeypatch.setattr(alarms, "evaluate", evaluate)
+    watch.minute(11.0)
+    assert [watch.state(name) for name in ("broken", "errors", "later")] == ["INSUFFICIENT_DATA", "ALARM", "ALARM"]
+    assert "alarm broken could not be evaluated" in caplog.text
+
+
+@pytest.mark.parametrize(("scale", "late"), [(1.0, 0.0), (50.0, 0.0), (600.0, 55.0), (6000.0, 595.0)])
+def test_a_fast_clock_leaves_publishers_a_tenth_of_a_second(watch, monkeypatch, scale, late):
+    monkeypatch.setattr(type(watch.clock), "scale", scale)
+    watch.alarms.put(watch.alarm(TreatMissingData="notBreaching"))
+    watch.store.put("Platform", "Errors", {"EndpointName": "ours"}, [99.0], unit="Count", timestamp=watch.clock.moment)
+    watch.clock.moment += 59.0 + late
+    watch.alarms.evaluate()
+    assert watch.state() == "OK", "its last data points may not have come yet"
+    watch.clock.moment += 1.0
+    watch.alarms.evaluate()
+    assert watch.state() == "ALARM"
+
+
 def test_the_clock_evaluates_and_a_jump_is_an_occasion():
     async def story():
         clock = CloudClock(6000.0)
         store = MetricStore(clock.time)
-        alarms = Alarms(store, clock, region="us-east-1", account="000000000000")
+        watching = Alarms(store, clock, region="us-east-1", account="000000000000")
         changed = asyncio.Event()
-        alarms.on_change(lambda _alarm, change: change.new == "ALARM" and changed.set())
-        alarms.put(Watch().alarm(TreatMissingData="ignore", AlarmActions=[], OKActions=[]))
-        running = asyncio.create_task(alarms.run())
+        watching.on_change(lambda _alarm, change: change.new == "ALARM" and changed.set())
+        watching.put(Watch().alarm(TreatMissingData="ignore", AlarmActions=[], OKActions=[]))
+        running = asyncio.create_task(watching.run())
         store.put("Platform", "Errors", {"EndpointName": "ours"}, [99.0], timestamp=clock.time())
         await asyncio.wait_for(changed.wait(), 20)
         # Back by a day: the alarms go on looking by the clock as it is now.
         changed.clear()
         clock.jump(-86400.0)
         store.put("Platform", "Errors", {"EndpointName": "ours"}, [1.0], timestamp=clock.time())
-        alarms.set_state("errors", "OK", "to begin with")
+        watching.set_state("errors", "OK", "to begin with")
         store.put("Platform", "Errors", {"EndpointName": "ours"}, [99.0], timestamp=clock.time() + 60)
         await asyncio.wait_for(changed.wait(), 20)
         running.cancel()
