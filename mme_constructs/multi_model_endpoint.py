@@ -11,7 +11,6 @@ from aws_cdk import aws_cloudwatch as cloudwatch
 from aws_cdk import aws_sagemaker as sagemaker
 from constructs import Construct
 
-from mme_constructs import deployment as deployments
 from mme_constructs.compatibility import Caution
 from mme_constructs.endpoint_interface import EndpointOperations, IMultiModelEndpoint
 from mme_constructs.endpoint_settings import check_accelerator, check_tags, endpoint_name_of
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
     from mme_constructs.artifact_store import ModelArtifactStore
     from mme_constructs.container import MultiModelContainer
     from mme_constructs.data_capture import DataCapture
+    from mme_constructs.deployment import Deployment
     from mme_constructs.network import EndpointNetwork
     from mme_constructs.pipeline import InferencePipeline
 
@@ -102,7 +102,7 @@ class MultiModelEndpoint(EndpointOperations, cdk.Resource):
         container_startup_timeout_seconds: int | None = None,
         model_download_timeout_seconds: int | None = None,
         data_capture: DataCapture | None = None,
-        deployment: deployments.Deployment | None = None,
+        deployment: Deployment | None = None,
         accelerator_type: str | None = None,
         tags: Mapping[str, str] | None = None,
     ) -> None:
@@ -168,7 +168,7 @@ class MultiModelEndpoint(EndpointOperations, cdk.Resource):
             "Endpoint",
             endpoint_name=name,
             endpoint_config_name=self.endpoint_config.attr_endpoint_config_name,
-            deployment_config=deployments.render(deployment, ()),
+            deployment_config=None if deployment is None else _rendered(deployment),
             retain_all_variant_properties=True,
         )
         """The endpoint itself."""
@@ -254,7 +254,7 @@ class MultiModelEndpoint(EndpointOperations, cdk.Resource):
         Raises:
             DeploymentError: there is no deployment policy, or there are too many alarms.
         """
-        self.endpoint.deployment_config = deployments.render(self._deployment, (*self._alarms, *alarms))
+        self.endpoint.deployment_config = _rendered(self._deployment, (*self._alarms, *alarms))
         self._alarms += alarms
         grant_alarms(self.execution_role, alarms)
 
@@ -289,3 +289,11 @@ class MultiModelEndpoint(EndpointOperations, cdk.Resource):
             smallest=variant.smallest,
             greatest=variant.greatest,
         )
+
+
+def _rendered(
+    deployment: Deployment | None, alarms: Sequence[cloudwatch.IAlarm] = ()
+) -> sagemaker.CfnEndpoint.DeploymentConfigProperty | None:
+    from mme_constructs import deployment as deployments  # most endpoints have no policy, and loading it takes time
+
+    return deployments.render(deployment, alarms)

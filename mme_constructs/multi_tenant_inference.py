@@ -19,7 +19,6 @@ from mme_constructs.model_admission import ModelAdmission
 from mme_constructs.monitoring import MmeMonitoring
 from mme_constructs.monitoring_alarms import AlarmSettings
 from mme_constructs.multi_model_endpoint import MultiModelEndpoint
-from mme_constructs.network import EndpointNetwork
 from mme_constructs.platform_admin import PlatformAdmin
 from mme_constructs.pool import ModelPool
 from mme_constructs.scaling import InvocationScaling, ScalingRule
@@ -31,6 +30,7 @@ from mme_facts.limits import ARTIFACT_BYTES
 
 if TYPE_CHECKING:
     from mme_constructs.inference_component_endpoint import InferenceComponentEndpoint
+    from mme_constructs.network import EndpointNetwork
     from mme_constructs.private_access import PrivateAccess
 
 __all__ = ["DedicatedSettings", "MultiTenantInference", "PlatformFunctions", "PlatformMonitoring", "PoolSettings"]
@@ -335,4 +335,6 @@ def _check_private(access: PrivateAccess, store: ModelArtifactStore, registry: T
 def _network(private_access: PrivateAccess | None) -> EndpointNetwork | None:
     if private_access is None:
         return None
+    from mme_constructs.network import EndpointNetwork
+
     return EndpointNetwork(vpc=private_access.vpc, subnets=private_access.subnet_selection, security_groups=[private_access.clients])
