@@ -270,6 +270,9 @@ class _Connection(asyncio.Protocol):
         self.status, self.headers = 0, []
         self._parts.clear()
         self._size, self.complete, self._streamed = 0, False, streamed
+        if self._transport.is_closing():  # it was closed before anything could be sent: nobody would tell
+            self._fail("the connection ended before the request was sent")
+            return
         if len(body) <= _COPIED_BYTES:
             self._transport.write(head + body)
         else:

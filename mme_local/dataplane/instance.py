@@ -164,12 +164,24 @@ class ServerInstance:
         await asyncio.get_running_loop().run_in_executor(None, remove_tree, self._folder)
 
     async def _supervise(self, started: asyncio.Future[None]) -> None:
-        try:
-            await self._keep_alive(started)
-        except Exception as error:
-            _log.exception("instance %s of %s is given up", self.id, self._spec.endpoint_name)
-            if not started.done():
-                started.set_exception(StartFailed(f"instance {self.id} cannot be run: {error}"))
+        while True:
+            try:
+                await self._keep_alive(started)
+            except Exception as error:
+                _log.exception("instance %s of %s is run anew", self.id, self._spec.endpoint_name)
+                if not started.done():
+                    started.set_exception(StartFailed(f"instance {self.id} cannot be run: {error}"))
+            if not self._started_well(started):
+                return
+            # Whatever it was, an instance that has been up does not stay away.
+            self._report(InstanceLost(self.id))
+            with suppress(Exception):
+                await self._clear()
+            await asyncio.sleep(self._settings.restart_backoff_max_seconds)
+
+    @staticmethod
+    def _started_well(started: asyncio.Future[None]) -> bool:
+        return started.done() and not started.cancelled() and started.exception() is None
 
     async def _keep_alive(self, started: asyncio.Future[None]) -> None:
         settings = self._settings

@@ -14,9 +14,9 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-import httpx
 import psutil  # type: ignore[import-untyped]
 
+from mme_local.dataplane.http_client import HttpClient, HttpError
 from mme_local.dataplane.interface import DataPlaneSettings, StartFailed
 from mme_local.dataplane.kinds import ServerKind
 
@@ -25,6 +25,7 @@ __all__ = ["SOCKET_PATH_BYTES", "ModelServer", "server_environment"]
 SOCKET_PATH_BYTES = 100
 """Greatest length of the workers' sockets' paths: Linux allows 107 and the server hangs beyond."""
 
+_OK = 200
 _PING_INTERVAL_SECONDS = 0.02
 _PING_TIMEOUT_SECONDS = 2.0
 _GROUP_END_INTERVAL_SECONDS = 0.005
@@ -154,14 +155,17 @@ class ModelServer:
 
     async def _answer_ping(self) -> None:
         assert self._process is not None
-        async with httpx.AsyncClient(base_url=self._address, timeout=_PING_TIMEOUT_SECONDS, trust_env=False) as client:
+        client = HttpClient(int(self._address.rpartition(":")[2]))
+        try:
             while True:
                 if self._process.returncode is not None:
                     raise StartFailed(f"the model server ended with status {self._process.returncode}: {self._log_tail()}")
-                with suppress(httpx.TransportError):
-                    if (await client.get("/ping")).status_code == httpx.codes.OK:
+                with suppress(HttpError, TimeoutError):
+                    if (await client.request("GET", "/ping", timeout_seconds=_PING_TIMEOUT_SECONDS)).status == _OK:
                         return
                 await asyncio.sleep(_PING_INTERVAL_SECONDS)
+        finally:
+            client.close()
 
     def _log_tail(self) -> str:
         text = ""

@@ -74,8 +74,7 @@ class EndpointMetrics:
         clock: the cloud's clock.
         variants: the production variants of all endpoints.
         owner: whose a fleet is, as soon as it runs; ``None`` for an unknown one.
-        use: `mme_local.dataplane.DataPlane.use`.
-        names: `mme_local.dataplane.DataPlane.names`.
+        fleets: `mme_local.dataplane.DataPlane.status`.
         meter: measures processes.
     """
 
@@ -86,11 +85,10 @@ class EndpointMetrics:
         *,
         variants: Callable[[], Sequence[VariantFacts]],
         owner: Callable[[str], Owner | None],
-        use: Callable[[], Sequence[Mapping[str, Any]]],
-        names: Callable[[], Sequence[str]],
+        fleets: Callable[[], Sequence[Mapping[str, Any]]],
         meter: ProcessMeter | None = None,
     ) -> None:
-        self._sink, self._clock, self._variants, self._owner, self._use, self._names = sink, clock, variants, owner, use, names
+        self._sink, self._clock, self._variants, self._owner, self._fleets = sink, clock, variants, owner, fleets
         self._meter = meter or ProcessMeter()
         self._observed: dict[str, FleetObservation] = {}
         self._owners: dict[str, Owner] = {}
@@ -189,7 +187,7 @@ class EndpointMetrics:
         await self._measure()
         for moment, seen in happened:
             self._publish_uses(moment, seen)
-        running = set(self._names())
+        running = {fleet["name"] for fleet in self._fleets()}
         for name in [name for name, observation in self._observed.items() if name not in running and not observation.minutes]:
             del self._observed[name]
             self._owners.pop(name, None)
@@ -215,7 +213,7 @@ class EndpointMetrics:
     async def _measure(self) -> None:
         if time.monotonic() - self._measured_at < _MEASURED_SECONDS:
             return
-        self._uses = await asyncio.to_thread(self._meter.measure, list(self._use()))
+        self._uses = await asyncio.to_thread(self._meter.measure, list(self._fleets()))
         self._measured_at = time.monotonic()
 
     # Ten seconds.

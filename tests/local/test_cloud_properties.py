@@ -180,11 +180,18 @@ class Platform:
         self.faults("DELETE")
         self.bench.wait_for(lambda: all(endpoint["status"] in AT_REST for endpoint in self.endpoints()), seconds=60)
 
-        def matched():
-            instances = self.instances()
-            return all(instance["pid"] for instance in instances) and self.servers() == {instance["pid"] for instance in instances}
+        seen = []
 
-        self.bench.wait_for(matched, seconds=30)
+        def matched():
+            seen[:] = [self.instances(), self.servers()]
+            instances, servers = seen
+            return all(instance["pid"] for instance in instances) and servers == {instance["pid"] for instance in instances}
+
+        try:
+            self.bench.wait_for(matched, seconds=30)
+        except AssertionError as error:
+            error.add_note(f"instances and processes: {seen}")
+            raise
 
     def check_log(self):
         """Nothing failed in a way that nobody thought of: InternalFailure is among the modelled errors, but logged when it is ours."""

@@ -9,6 +9,7 @@ from collections import Counter
 import pytest
 
 from mme_fleet import Download, Fleet, Request, replay
+from mme_local.dataplane.server import ModelServer
 
 MIB = 1024 * 1024
 SCRIPTED = "000000000000.dkr.ecr.us-east-1.amazonaws.com/scripted:1"
@@ -186,3 +187,22 @@ def test_the_run_with_all_its_failures_replays_with_the_same_actions(cloud, mode
     cloud.call("scripted", model())
     steps = cloud.plane.recording("scripted")
     assert replay(steps, Fleet(cloud.settings.fleet_settings())) == len(steps) > 5
+
+
+def test_an_instance_comes_back_whatever_kept_it_away(make_cloud, scripted, monkeypatch):
+    cloud = make_cloud(servers={"*": "simulated"}, restart_backoff_max_seconds=0.05)
+    cloud.start("odd")
+    cloud.source.put("models/m.tar.gz", scripted())
+    start, odd = ModelServer.start, [RuntimeError("what nobody thought of"), OSError("no process to be had")]
+
+    async def start_oddly(server):
+        if odd:
+            raise odd.pop()
+        await start(server)
+
+    monkeypatch.setattr(ModelServer, "start", start_oddly)
+    (before,) = cloud.status("odd")["instances"]
+    os.kill(before["pid"], signal.SIGKILL)
+    cloud.until(lambda: not odd)
+    cloud.until(lambda: [entry["state"] for entry in cloud.plane.status()[0]["instances"]] == ["up"])
+    assert cloud.call("odd", "m.tar.gz", b"1").status == 200

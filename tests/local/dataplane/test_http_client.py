@@ -375,3 +375,21 @@ def test_a_stream_that_nobody_reads_holds_the_server_back(talk):
             return size, len(written)
 
     assert talk(conversation, much) == (count * len(PART), count)
+
+
+def test_a_server_that_hangs_up_at_once_breaks_every_request_and_none_waits_for_ever(talk):
+    async def hang_up(_reader, writer):
+        writer.close()
+
+    async def conversation(_client, _scripted):
+        server = await asyncio.start_server(hang_up, "127.0.0.1", 0)
+        client = HttpClient(server.sockets[0].getsockname()[1])
+        for _ in range(100):
+            with pytest.raises(ConnectionBroken):
+                await get(client)
+            with pytest.raises(ConnectionBroken):
+                async with client.stream("GET", "/"):
+                    pytest.fail("there is no answer")
+        server.close()
+
+    talk(conversation)
