@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -162,14 +162,17 @@ class InferenceComponents(ComponentMover):
 
     async def close(self) -> None:
         """Stop what runs and forget everything."""
-        await cancelled([*(component.task for component in self.by_name.values()), *self._releasing.values()])
-        self._releasing.clear()
-        for component in self.by_name.values():
-            for run in (component.run, component.next_run):
-                if run is not None:
+        while self.by_name or self._releasing:
+            # Forgotten first, so that nobody changes them meanwhile; what others create meanwhile goes with the next turn.
+            components = list(self.by_name.values())
+            self.by_name.clear()
+            await cancelled(component.task for component in components)
+            await cancelled(list(self._releasing.values()))
+            self._releasing.clear()
+            for component in components:
+                for fleet in _fleets(component):
                     with suppress(Exception):
-                        await self._around.fleets().stop_fleet(run.name)
-        self.by_name.clear()
+                        await self._around.fleets().stop_fleet(fleet)
 
     # What the endpoint asks.
 
@@ -216,6 +219,10 @@ class InferenceComponents(ComponentMover):
             if component.run is not None and not moved:
                 self._keep(component, component.run)
 
+    def fleets(self, endpoint: str) -> Collection[str]:
+        """The fleets of the copies, those to come included."""
+        return [fleet for name in self.of_endpoint(endpoint) for fleet in _fleets(self.by_name[name])]
+
     def _keep(self, component: InferenceComponent, run: Run) -> None:
         """After an update of the endpoint that went back: the component has the copies that there are."""
         run.count = component.copies = run.current
@@ -225,7 +232,6 @@ class InferenceComponents(ComponentMover):
         self._place(variant, run, component.request, run.current)
         if not run.current:
             component.run = None
-            self._hosting.owners.pop(run.name, None)
 
     # What happens in the background.
 
@@ -242,7 +248,8 @@ class InferenceComponents(ComponentMover):
             component.failure_reason = None
             await self._hosting.rest(began, self._around.settings.component_seconds)
             if status == "Deleting":
-                del self.by_name[component.name]
+                if self.by_name.get(component.name) is component:  # else everything is being closed
+                    del self.by_name[component.name]
             else:
                 component.status = "InService"
         except Exception as error:
@@ -253,6 +260,7 @@ class InferenceComponents(ComponentMover):
             component.status = "Failed" if status == "Creating" else "InService"
         finally:
             component.modified = self._around.clock.now()
+            self._hosting.forget_owners(component.endpoint_name)
             component.settled.set()
 
     async def _scale(self, component: InferenceComponent, endpoint: Endpoint, variant: Variant, copies: int) -> None:
@@ -273,7 +281,6 @@ class InferenceComponents(ComponentMover):
             self._place(variant, run, component.request, run.current)
             if not run.current:
                 component.run = None
-                self._hosting.owners.pop(run.name, None)
             self._release(endpoint, variant)
 
     async def _replace(
@@ -300,16 +307,14 @@ class InferenceComponents(ComponentMover):
                 await change.room(0, None)
                 await rollout.resize(change.old, None)
             finally:
-                self._hosting.owners.pop(component.next_run.name, None)
                 component.next_run, component.traffic = None, 0.0
                 component.run.set_current(component.run.current)
                 self._release(endpoint, variant)
             raise
-        old, component.run, component.request = component.run, component.next_run, request
+        component.run, component.request = component.next_run, request
         component.next_run, component.traffic = None, 0.0
         await rollout.finish(change)
         component.run.set_current(component.run.current)
-        self._hosting.owners.pop(old.name, None)
         self._release(endpoint, variant)
 
     def _new_run(
@@ -474,6 +479,10 @@ class _ComponentChange:
     def shift(self, traffic: float) -> None:
         """Shares the requests."""
         self._component.traffic = traffic
+
+
+def _fleets(component: InferenceComponent) -> list[str]:
+    return [run.name for run in (component.run, component.next_run) if run is not None]
 
 
 def _specifications(request: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:

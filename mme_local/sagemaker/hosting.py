@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from typing import Any
@@ -81,6 +81,10 @@ class ComponentMover:
 
     def settle(self, _endpoint: str, *, moved: bool) -> None:
         """Keep the new fleets, or forget them."""
+
+    def fleets(self, _endpoint: str) -> Collection[str]:
+        """The fleets of the copies, those to come included."""
+        return ()
 
 
 class Hosting:
@@ -168,13 +172,15 @@ class Hosting:
 
     async def close(self) -> None:
         """Stop what runs and forget everything."""
-        endpoints = list(self.by_name.values())
-        await cancelled(endpoint.task for endpoint in endpoints)
-        for endpoint in endpoints:
-            for fleet in endpoint.all_fleets:
-                with suppress(Exception):
-                    await self._around.fleets().stop_fleet(fleet)
-        self.by_name.clear()
+        while self.by_name:
+            # Forgotten first, so that nobody changes them meanwhile; what others create meanwhile goes with the next turn.
+            endpoints = list(self.by_name.values())
+            self.by_name.clear()
+            await cancelled(endpoint.task for endpoint in endpoints)
+            for endpoint in endpoints:
+                for fleet in endpoint.all_fleets:
+                    with suppress(Exception):
+                        await self._around.fleets().stop_fleet(fleet)
         self.owners.clear()
 
     # Requests
@@ -254,7 +260,8 @@ class Hosting:
             await self.rest(began, seconds)
             endpoint.failure_reason = None
             if status == "Deleting":
-                del self.by_name[endpoint.name]
+                if self.by_name.get(endpoint.name) is endpoint:  # else everything is being closed
+                    del self.by_name[endpoint.name]
             else:
                 self.set_status(endpoint, "InService")
         except RollbackError as error:
@@ -269,7 +276,15 @@ class Hosting:
             self.set_status(endpoint, "InService" if status == "Updating" else "Failed")
         finally:
             endpoint.reserved = 0
+            self.forget_owners(endpoint.name)
             endpoint.settled.set()
+
+    def forget_owners(self, endpoint_name: str) -> None:
+        """Forget whose those fleets of an endpoint were that are no more."""
+        endpoint = self.by_name.get(endpoint_name)
+        living = {*endpoint.all_fleets, *self.components.fleets(endpoint_name)} if endpoint is not None else set()
+        for fleet in [fleet for fleet, owner in self.owners.items() if owner.endpoint == endpoint_name and fleet not in living]:
+            del self.owners[fleet]
 
     async def rest(self, began: float, seconds: float) -> None:
         """Wait until ``seconds`` have passed since ``began``."""
@@ -293,7 +308,6 @@ class Hosting:
             raise
         self._commit(endpoint, config)
         await self.rollout.finish(change)
-        self._forget_owners(change.old)
 
     async def _roll_back(self, endpoint: Endpoint, change: _EndpointChange | None, policy: Policy, reason: str) -> None:
         began = self._around.clock.time()
@@ -311,7 +325,6 @@ class Hosting:
                     await self.rollout.stop(run)
                 with suppress(Exception):
                     await self.rollout.resize(change.old, None)
-            self._forget_owners(change.new)
         self.components.settle(endpoint.name, moved=False)
         await self.rest(began, self._around.settings.rolling_back_seconds)
 
@@ -391,13 +404,9 @@ class Hosting:
         variant.current_count = count
 
     async def _remove(self, endpoint: Endpoint) -> None:
-        for fleet in endpoint.all_fleets:
-            await self._around.fleets().stop_fleet(fleet)
-            self.owners.pop(fleet, None)
-
-    def _forget_owners(self, runs: Iterable[Run]) -> None:
-        for run in runs:
-            self.owners.pop(run.name, None)
+        for variant in (*endpoint.variants, *endpoint.pending_variants):
+            if variant.run is not None:
+                await self.rollout.stop(variant.run)
 
 
 class _EndpointChange:

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from mme_facts.instances import has_local_storage
 from mme_fleet import InstanceUp, Step
-from mme_local.dataplane.interface import ArtifactSource, InvokeReply, InvokeRequest
+from mme_local.dataplane.interface import ArtifactSource
 from mme_local.images import Image
 from mme_local.sagemaker import exceptions, notices
 from mme_local.sagemaker.components import InferenceComponents
@@ -28,7 +28,6 @@ from mme_local.sagemaker.resources import (
     Model,
     ResourceKind,
     Run,
-    Variant,
     arn_of,
 )
 from mme_local.sagemaker.rollout import AlarmStates, Clock
@@ -243,18 +242,6 @@ class SageMaker:
         self.hosting.delete(endpoint)
         return endpoint
 
-    async def invoke(self, endpoint: Endpoint, request: InvokeRequest, variant_name: str | None = None) -> tuple[Variant, InvokeReply]:
-        """Route one request to a current fleet, which stays until it has answered.
-
-        Args:
-            endpoint: one that serves models.
-            request: what reaches the container.
-            variant_name: an existing variant; chosen by the weights when not given.
-        """
-        variant = self.hosting.choose(endpoint, variant_name)
-        assert variant.run is not None
-        return variant, await self.hosting.ask(variant.run, request)
-
     def __call__(self, fleet: str, step: Step) -> None:
         """Take a step of a fleet, as a `StepObserver`: CurrentInstanceCount grows with the instances that come up."""
         if isinstance(step.event, InstanceUp):
@@ -314,8 +301,9 @@ class SageMaker:
 
     async def close(self) -> None:
         """Stop all fleets and forget everything."""
-        await self.components.close()
-        await self.hosting.close()
+        while self.endpoints or self.components.by_name:
+            await self.components.close()
+            await self.hosting.close()
         self.models.clear()
         self.configs.clear()
 

@@ -21,7 +21,9 @@ class MemoryFleets:
 
     def __init__(self):
         self.fleets, self.history, self.specs = {}, [], {}
-        self.fail_with = self.failing = None
+        self.fail_with = self.failing = self.unstoppable = None
+        self.stop_gate = asyncio.Event()
+        self.stop_gate.set()
         self.gate = asyncio.Event()
         self.gate.set()
         self.answer_gate = asyncio.Event()
@@ -46,6 +48,9 @@ class MemoryFleets:
     async def stop_fleet(self, endpoint_name):
         if endpoint_name not in self.fleets:
             raise UnknownFleet(endpoint_name)
+        await self.stop_gate.wait()
+        if endpoint_name == self.unstoppable:
+            raise OSError(f"{endpoint_name} does not stop")
         self.history.append(("stop", endpoint_name))
         del self.fleets[endpoint_name]
 
@@ -114,7 +119,8 @@ def created(sagemaker, count=2):
 
 async def body(sagemaker, endpoint, variant=None):
     """What answered: the name of a fleet."""
-    return (await sagemaker.invoke(endpoint, InvokeRequest(b"", "t"), variant))[1].body
+    run = sagemaker.hosting.choose(endpoint, variant).run
+    return (await sagemaker.hosting.ask(run, InvokeRequest(b"", "t"))).body
 
 
 def run(scenario):

@@ -564,6 +564,34 @@ class TestEnding:
 
         run(scenario())
 
+    def test_a_component_that_is_created_while_everything_is_closed_ends_too(self, double):
+        async def scenario():
+            await dedicated(double)
+            await made(double)
+            double.fleets.stop_gate.clear()
+            closing = asyncio.create_task(double.sagemaker.close())
+            await asyncio.sleep(0.01)
+            late = double.sagemaker.components.create(component("late"), {})
+            await late.settled.wait()
+            assert "dedicated.1.AllTraffic.late" in double.fleets.fleets
+            double.fleets.stop_gate.set()
+            await closing
+            assert (double.fleets.fleets, double.sagemaker.components.by_name, double.sagemaker.endpoints) == ({}, {}, {})
+
+        run(scenario())
+
+    def test_an_update_that_finds_no_room_for_the_copies_leaves_no_owner_of_a_fleet(self, double):
+        async def scenario():
+            endpoint = await dedicated(double, InstanceType="ml.m5.2xlarge")
+            await made(double, cpus=5.0)
+            double.sagemaker.create_endpoint_config(hosting("small", InstanceType="ml.m5.xlarge"))
+            double.sagemaker.update_endpoint({"EndpointName": "dedicated", "EndpointConfigName": "small"})
+            await endpoint.settled.wait()
+            assert endpoint.failure_reason == NO_ROOM
+            assert set(double.sagemaker.hosting.owners) == set(double.fleets.fleets) == {"dedicated.1.AllTraffic.c"}
+
+        run(scenario())
+
 
 @pytest.mark.parametrize(
     ("change", "text"),

@@ -236,8 +236,8 @@ class ControlPlane(RuleBasedStateMachine):
         async def ask():
             for endpoint in self.sagemaker.endpoints.values():
                 if endpoint.status in ("InService", "UpdateRollbackFailed") and not endpoint.hosts_components:
-                    _variant, reply = await self.sagemaker.invoke(endpoint, InvokeRequest(b"", "t"))
-                    assert reply.status == 200
+                    run = self.sagemaker.hosting.choose(endpoint).run
+                    assert (await self.sagemaker.hosting.ask(run, InvokeRequest(b"", "t"))).status == 200
             for component in self.sagemaker.components.by_name.values():
                 if component.current:
                     run = self.sagemaker.components.run_for_request(component)

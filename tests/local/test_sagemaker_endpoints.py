@@ -345,6 +345,48 @@ class TestEnding:
 
         run(scenario())
 
+    def test_what_is_created_while_everything_is_closed_ends_too(self, sagemaker, fleets):
+        async def scenario():
+            endpoint = created(sagemaker)
+            await endpoint.settled.wait()
+            fleets.stop_gate.clear()
+            closing = asyncio.create_task(sagemaker.close())
+            await asyncio.sleep(0.01)
+            assert not closing.done()
+            with pytest.raises(AwsError, match="Could not find endpoint"):
+                sagemaker.update_endpoint({"EndpointName": "shared", "EndpointConfigName": "first"})
+            late = sagemaker.create_endpoint({"EndpointName": "late", "EndpointConfigName": "first"})
+            await late.settled.wait()
+            assert "late.1.AllTraffic" in fleets.fleets
+            fleets.stop_gate.set()
+            await closing
+            assert (sagemaker.endpoints, fleets.fleets, sagemaker.hosting.owners) == ({}, {}, {})
+
+        run(scenario())
+
+    def test_a_fleet_that_does_not_stop_keeps_neither_the_endpoint_nor_the_other_fleets(self, sagemaker, fleets):
+        async def scenario():
+            sagemaker.create_model(model())
+            one, two = (config("first", 1, variant=name)["ProductionVariants"][0] for name in ("A", "B"))
+            sagemaker.create_endpoint_config({"EndpointConfigName": "first", "ProductionVariants": [one, two]})
+            endpoint = sagemaker.create_endpoint({"EndpointName": "shared", "EndpointConfigName": "first"})
+            await endpoint.settled.wait()
+            fleets.unstoppable = "shared.1.A"
+            sagemaker.delete_endpoint("shared")
+            await endpoint.settled.wait()
+            assert (sagemaker.endpoints, set(fleets.fleets)) == ({}, {"shared.1.A"})
+
+        run(scenario())
+
+    def test_a_failed_endpoint_leaves_no_owner_of_its_fleets(self, sagemaker, fleets):
+        async def scenario():
+            fleets.fail_with = "no server for this image"
+            endpoint = created(sagemaker)
+            await endpoint.settled.wait()
+            assert (endpoint.status, sagemaker.hosting.owners) == ("Failed", {})
+
+        run(scenario())
+
 
 class TestDeletingWhatIsUsed:
     def test_a_model_and_a_configuration_in_use_go_and_the_endpoint_serves_and_scales_on(self, sagemaker, fleets):
