@@ -164,52 +164,48 @@ class ServerInstance:
         await asyncio.get_running_loop().run_in_executor(None, remove_tree, self._folder)
 
     async def _supervise(self, started: asyncio.Future[None]) -> None:
-        while True:
-            try:
-                await self._keep_alive(started)
-            except Exception as error:
-                _log.exception("instance %s of %s is run anew", self.id, self._spec.endpoint_name)
-                if not started.done():
-                    started.set_exception(StartFailed(f"instance {self.id} cannot be run: {error}"))
-            if not self._started_well(started):
-                return
-            # Whatever it was, an instance that has been up does not stay away.
-            self._report(InstanceLost(self.id))
-            with suppress(Exception):
-                await self._clear()
-            await asyncio.sleep(self._settings.restart_backoff_max_seconds)
-
-    @staticmethod
-    def _started_well(started: asyncio.Future[None]) -> bool:
-        return started.done() and not started.cancelled() and started.exception() is None
-
-    async def _keep_alive(self, started: asyncio.Future[None]) -> None:
+        """Have a server until this is cancelled, whatever happens to it or here; ends by itself if the first does not come up."""
         settings = self._settings
         loop = asyncio.get_running_loop()
         failures = 0
         while True:
-            self._server = ModelServer(self._folder, self._kind, settings, self._spec.environment, multi_model=self._spec.model_key is None)
             began = loop.time()
             try:
-                client = await self._come_up(self._server)
-            except (StartFailed, OSError) as error:
-                _log.warning("instance %s of %s did not start: %s", self.id, self._spec.endpoint_name, error)
-                failures += 1
-                if not started.done() and (failures >= settings.start_attempts or isinstance(error, _UnfitError)):
-                    started.set_exception(error if isinstance(error, StartFailed) else StartFailed(str(error)))
-                    return
-            else:
-                resident = () if self._spec.model_key is None else ((self._spec.model_key, self._single_bytes),)
-                self._report(InstanceUp(self.id, self.memory_bytes, settings.instance_disk_bytes, disk_kept=True, resident=resident))
-                if not started.done():
-                    started.set_result(None)
-                await self._until_lost(self._server, client)
-                _log.warning("the server of instance %s of %s ended", self.id, self._spec.endpoint_name)
-                self._report(InstanceLost(self.id))
-                self.restarts += 1
+                await self._live(started)
                 failures = failures + 1 if loop.time() - began < settings.restart_backoff_max_seconds else 1
-            await self._clear()
+            except Exception as error:
+                failures += 1
+                expected = isinstance(error, StartFailed)
+                _log.warning("instance %s of %s failed: %s", self.id, self._spec.endpoint_name, error, exc_info=not expected)
+                if not started.done() and (not expected or failures >= settings.start_attempts or isinstance(error, _UnfitError)):
+                    started.set_exception(error if expected else StartFailed(f"instance {self.id} cannot be run: {error}"))
+                    return
+            try:
+                await self._clear()
+            except Exception:
+                _log.exception("what is left of the server of instance %s of %s cannot be removed", self.id, self._spec.endpoint_name)
             await asyncio.sleep(min(settings.restart_backoff_seconds * 2 ** (failures - 1), settings.restart_backoff_max_seconds))
+
+    async def _live(self, started: asyncio.Future[None]) -> None:
+        """The life of one server: returns when it has ended; raises `StartFailed` if it does not come up."""
+        settings = self._settings
+        self._server = server = ModelServer(
+            self._folder, self._kind, settings, self._spec.environment, multi_model=self._spec.model_key is None
+        )
+        try:
+            client = await self._come_up(server)
+        except OSError as error:
+            raise StartFailed(str(error)) from error
+        resident = () if self._spec.model_key is None else ((self._spec.model_key, self._single_bytes),)
+        try:
+            self._report(InstanceUp(self.id, self.memory_bytes, settings.instance_disk_bytes, disk_kept=True, resident=resident))
+            if not started.done():
+                started.set_result(None)
+            await self._until_lost(server, client)
+            _log.warning("the server of instance %s of %s ended", self.id, self._spec.endpoint_name)
+        finally:
+            self.restarts += 1
+            self._report(InstanceLost(self.id))
 
     async def _come_up(self, server: ModelServer) -> HttpClient:
         """Start the server; a single-model one has loaded its model when this returns."""
@@ -223,6 +219,8 @@ class ServerInstance:
                 failure = await self._register(client, model)
             except HttpError as error:
                 raise StartFailed(f"the model server broke off while it loaded {model}: {error}") from None
+            except TimeoutError:
+                raise StartFailed(self._load_overdue(model)) from None
             if failure is not None:
                 raise _UnfitError(failure.message or f"Model {model} does not fit: the container answered {failure.status}.")
         return client
@@ -365,6 +363,7 @@ class ServerInstance:
                 await asyncio.sleep(size / rate)
         except asyncio.CancelledError:
             abandoned.set()
+            self._threads.submit(remove_tree, scratch)  # the fetch may be done
             raise
         except (ArtifactMissing, ArtifactDenied) as error:
             kind = LoadFailure.MISSING if isinstance(error, ArtifactMissing) else LoadFailure.DENIED
@@ -405,11 +404,18 @@ class ServerInstance:
             failure = await self._register(client, model)
         except HttpError:
             await server.kill()  # the supervisor reports the loss
+        except TimeoutError:
+            self._report(LoadFailed(self.id, model, LoadFailure.BROKEN, message=self._load_overdue(model)))
+            await server.kill()  # nothing else ends the load for certain
         else:
             self._report(Loaded(self.id, model) if failure is None else failure)
 
     async def _register(self, client: HttpClient, model: str) -> LoadFailed | None:
-        """Load a model that lies on the disk into the server's memory; why it failed, if it did."""
+        """Load a model that lies on the disk into the server's memory; why it failed, if it did. Raises `TimeoutError`."""
+        async with asyncio.timeout(self._settings.load_timeout_seconds):
+            return await self._register_unlimited(client, model)
+
+    async def _register_unlimited(self, client: HttpClient, model: str) -> LoadFailed | None:
         place = self._place(model)
         name = self._name(model)
         body = json.dumps({"model_name": name, "url": str(place / "model")}).encode()
@@ -434,6 +440,9 @@ class ServerInstance:
         """The header with the TargetModel: Triton names a model by it, and wants it in every request."""
         return [] if self._spec.model_key is not None else [(b"X-Amzn-SageMaker-Target-Model", model.encode())]
 
+    def _load_overdue(self, model: str) -> str:
+        return f"Model {model} cannot be loaded, the container did not answer within {self._settings.load_timeout_seconds:g} s."
+
     def _load_failed(self, model: str, status: int, reason: str) -> LoadFailed:
         if status == _INSUFFICIENT_STORAGE:
             return LoadFailed(self.id, model, LoadFailure.OUT_OF_MEMORY, status)
@@ -444,8 +453,9 @@ class ServerInstance:
         client, server = self._client, self._server
         assert client is not None
         assert server is not None
-        with suppress(HttpError):
-            response = await client.request("DELETE", f"/models/{_opaque(model)}", headers=self._target(model))
+        limit = self._settings.unload_timeout_seconds
+        with suppress(HttpError, TimeoutError):
+            response = await client.request("DELETE", f"/models/{_opaque(model)}", headers=self._target(model), timeout_seconds=limit)
             if response.status in (_OK, _NOT_FOUND):
                 self._report(Unloaded(self.id, model))
                 return

@@ -206,6 +206,10 @@ class DataPlaneSettings:
         model_overhead_bytes: accounted memory of a loaded model on top of its unpacked artifact. The default is what the
             two Python processes of a model take with all that xgboost imports; our handler's take about half.
         load_wait_seconds: how long a request waits for a load before it gets ModelNotReadyException.
+        load_timeout_seconds: a container must have loaded a model within this time; then the load has failed and its server is
+            killed and started again. AWS documents no such limit.
+        unload_timeout_seconds: a container must have unloaded a model within this time; then its server is killed and started
+            again. SageMaker waits 360 s (source of Triton's SageMaker server).
         load_attempts: how often a load that ends out of memory (507) is tried in all.
         invoke_timeout_seconds: a container must answer within this time (API reference: InvokeEndpoint).
         stream_timeout_seconds: a response stream must end within this time after its request (API reference:
@@ -233,6 +237,8 @@ class DataPlaneSettings:
     instance_disk_bytes: int = 4096 * _MIB
     model_overhead_bytes: int = 100 * _MIB
     load_wait_seconds: float = 30.0
+    load_timeout_seconds: float = 600.0
+    unload_timeout_seconds: float = 360.0
     load_attempts: int = 3
     invoke_timeout_seconds: float = INVOKE_TIMEOUT_SECONDS
     stream_timeout_seconds: float = 480.0
@@ -256,6 +262,8 @@ class DataPlaneSettings:
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}: use 1 or more")
         for name in (
+            "load_timeout_seconds",
+            "unload_timeout_seconds",
             "invoke_timeout_seconds",
             "stream_timeout_seconds",
             "start_timeout_seconds",
