@@ -15,6 +15,7 @@ BASIC_STATISTICS = ("SampleCount", "Average", "Sum", "Minimum", "Maximum")
 _SHORT = re.compile(r"(p|tm|wm|tc|ts)(\d{1,2}(?:\.\d{1,10})?|100)", re.IGNORECASE)
 _RANGE = re.compile(r"(tm|wm|tc|ts|pr)\(([\d.]*)(%?):([\d.]*)(%?)\)", re.IGNORECASE)
 _FULL = 100.0
+_DIGITS = 3
 
 
 @dataclass(slots=True)
@@ -43,6 +44,19 @@ class Samples:
         self.high = max(self.high, value)
         if self.weights is not None:
             self.weights[value] = self.weights.get(value, 0.0) + count
+
+    def add_rounded(self, value: float) -> None:
+        """Add a value of which only three significant digits are kept, so that however many come leave few: 900 a power of ten.
+
+        Count, sum, minimum and maximum stay exact; percentiles and what is made like them are right within half a percent.
+        """
+        self.count += 1.0
+        self.total += value
+        self.low = min(self.low, value)
+        self.high = max(self.high, value)
+        if self.weights is not None:
+            rounded = float(f"{value:.{_DIGITS}g}")
+            self.weights[rounded] = self.weights.get(rounded, 0.0) + 1.0
 
     def add_set(self, *, count: float, total: float, low: float, high: float) -> None:
         """Add a statistic set; its values are known only when all of them are the same one."""
@@ -143,7 +157,7 @@ def _known(samples: Samples) -> list[tuple[float, float]] | None:
 
 @dataclass(frozen=True, slots=True)
 class _Percentile:
-    """Linear interpolation between the two nearest ranks."""
+    """Linear interpolation between the two nearest ranks, never beyond the extremes: these are exact where values are rounded."""
 
     percent: float
 
@@ -155,7 +169,8 @@ class _Percentile:
         lower = math.floor(rank)
         at_lower = _at(ordered, lower)
         fraction = rank - lower
-        return at_lower + fraction * (_at(ordered, lower + 1) - at_lower) if fraction else at_lower
+        found = at_lower + fraction * (_at(ordered, lower + 1) - at_lower) if fraction else at_lower
+        return min(max(found, samples.low), samples.high)
 
 
 def _at(ordered: list[tuple[float, float]], rank: float) -> float:

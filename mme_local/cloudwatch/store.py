@@ -1,7 +1,8 @@
 """Where metric data points are kept: put by anyone in any thread, read as statistics of periods.
 
-Values are kept as they were put, so that every statistic is exact. Points are stored by the minute, or by the second with
-``resolution=1``, and forgotten after 15 days of the cloud's clock (CloudWatch would keep coarser ones longer).
+Values are kept as they were put, so that every statistic is exact; who has very many of them rounds them (`Samples.add_rounded`).
+Points are stored by the minute, or by the second with ``resolution=1``, and forgotten after 15 days of the cloud's clock (CloudWatch would
+keep coarser ones longer).
 """
 
 from __future__ import annotations
@@ -146,6 +147,11 @@ class MetricStore:
         """Add a statistic set: ``count`` samples with this sum, minimum and maximum. May be called in any thread."""
         with self._lock:
             self._at(metric, unit, timestamp, resolution).add_set(count=count, total=total, low=low, high=high)
+
+    def put_samples(self, metric: Metric, samples: Samples, *, unit: str = "None", timestamp: float) -> None:
+        """Add what was gathered in a minute; cheap however many samples it was. May be called in any thread."""
+        with self._lock:
+            self._at(metric, unit, timestamp, _STANDARD_RESOLUTION).merge(samples)
 
     def statistics(
         self,

@@ -31,6 +31,7 @@ from mme_fleet import (
     Unloaded,
     ZoneLost,
 )
+from mme_local.cloudwatch.statistics import Samples
 
 __all__ = ["FleetObservation", "Minute"]
 
@@ -38,9 +39,13 @@ _CLIENT_ERRORS = range(400, 500)
 _SERVER_ERRORS = range(500, 600)
 
 
+def _without_percentiles() -> Samples:
+    return Samples(weights=None)
+
+
 @dataclass(slots=True)
 class Minute:
-    """What happened in a minute. Times are in microseconds.
+    """What happened in a minute. Times are in microseconds; of their values three digits are kept (`Samples.add_rounded`).
 
     Attributes:
         requests: requests that came.
@@ -53,7 +58,7 @@ class Minute:
         cache_hits: requests that found their model in memory.
         cache_misses: requests that did not.
         model_latency: of each answered request, from the container's being asked to its answer.
-        overhead_latency: of each answered request, the rest of its time; a wait for a load is part of it.
+        overhead_latency: of each answered request, the rest of its time; a wait for a load is part of it. It has no percentiles on AWS.
         loading_wait: of each request that waited for its model.
         downloading: of each download.
         loading: of each load.
@@ -70,12 +75,12 @@ class Minute:
     no_capacity: int = 0
     cache_hits: int = 0
     cache_misses: int = 0
-    model_latency: list[float] = field(default_factory=list)
-    overhead_latency: list[float] = field(default_factory=list)
-    loading_wait: list[float] = field(default_factory=list)
-    downloading: list[float] = field(default_factory=list)
-    loading: list[float] = field(default_factory=list)
-    unloading: list[float] = field(default_factory=list)
+    model_latency: Samples = field(default_factory=Samples)
+    overhead_latency: Samples = field(default_factory=_without_percentiles)
+    loading_wait: Samples = field(default_factory=Samples)
+    downloading: Samples = field(default_factory=Samples)
+    loading: Samples = field(default_factory=Samples)
+    unloading: Samples = field(default_factory=Samples)
     busy_seconds: defaultdict[tuple[str, str], float] = field(default_factory=lambda: defaultdict(float))
 
     def fail(self, status: int, *, by_model: bool) -> None:
@@ -89,7 +94,7 @@ class Minute:
         for name in ("requests", "answered", "client_errors", "server_errors", "model_errors", "no_capacity", "cache_hits", "cache_misses"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         for name in ("model_latency", "overhead_latency", "loading_wait", "downloading", "loading", "unloading"):
-            getattr(self, name).extend(getattr(other, name))
+            getattr(self, name).merge(getattr(other, name))
         self.shares.update(other.shares)
         for place, seconds in other.busy_seconds.items():
             self.busy_seconds[place] += seconds
@@ -197,7 +202,7 @@ class FleetObservation:
             return
         if action.cold:
             self._minute.cache_misses += 1
-            self._minute.loading_wait.append(_micros(step.now - request.came))
+            self._minute.loading_wait.add_rounded(_micros(step.now - request.came))
         else:
             self._minute.cache_hits += 1
         if request.waited:
@@ -216,15 +221,15 @@ class FleetObservation:
         asked = request.forwarded is not None
         if request.forwarded is not None:
             latency = step.now - request.forwarded
-            minute.model_latency.append(_micros(latency))
-            minute.overhead_latency.append(_micros(total - latency))
+            minute.model_latency.add_rounded(_micros(latency))
+            minute.overhead_latency.add_rounded(_micros(total - latency))
             if request.instance is not None:
                 minute.busy_seconds[self._name, request.instance] += latency
         else:
-            minute.overhead_latency.append(_micros(total))
+            minute.overhead_latency.add_rounded(_micros(total))
             if request.waited:
                 minute.cache_misses += 1
-                minute.loading_wait.append(_micros(total))
+                minute.loading_wait.add_rounded(_micros(total))
         if action.error is not None:
             self._count_error(action.error, asked=asked, refused=not asked and not request.waited)
 
@@ -263,12 +268,12 @@ class FleetObservation:
 
     def _on_downloaded(self, event: Downloaded, step: Step) -> None:
         if (seconds := self._took(Download, event.instance, event.model, step)) is not None:
-            self._minute.downloading.append(_micros(seconds))
+            self._minute.downloading.add_rounded(_micros(seconds))
             self._disk[event.instance][event.model] = event.unpacked_bytes
 
     def _on_loaded(self, event: Loaded, step: Step) -> None:
         if (seconds := self._took(Load, event.instance, event.model, step)) is not None:
-            self._minute.loading.append(_micros(seconds))
+            self._minute.loading.add_rounded(_micros(seconds))
             self._minute.busy_seconds[self._name, event.instance] += seconds
             if event.instance in self.loaded:
                 self.loaded[event.instance].add(event.model)
@@ -279,7 +284,7 @@ class FleetObservation:
 
     def _on_unloaded(self, event: Unloaded, step: Step) -> None:
         if (seconds := self._took(Unload, event.instance, event.model, step)) is not None:
-            self._minute.unloading.append(_micros(seconds))
+            self._minute.unloading.add_rounded(_micros(seconds))
 
     def _on_discard(self, action: Discard, _step: Step) -> None:
         self._disk[action.instance].pop(action.model, None)
@@ -321,4 +326,4 @@ class FleetObservation:
 
 
 def _micros(seconds: float) -> float:
-    return seconds * 1e6
+    return max(seconds, 0.0) * 1e6

@@ -8,6 +8,8 @@ Requests are counted by the fleets' steps and nowhere else. Where AWS documents 
 - The wait for a load is part of ``OverheadLatency``: ``ModelLatency`` begins when the container is asked.
 - ``Invocation4XXErrors`` and ``Invocation5XXErrors`` count the container's statuses and the service's own (a 429 for a model
   that is not ready is one of the former); an invocation that timed out counts in the latter.
+- Of latencies and other times three significant digits are kept: percentiles are right within half a percent. Counts, sums, averages
+  and extremes are exact. ``OverheadLatency`` has no percentiles.
 - The ``Concurrent...`` metrics have the greatest number of each instance, or copy, in every ten seconds.
 """
 
@@ -26,6 +28,8 @@ from mme_facts.instances import InstanceType, InstanceTypeError, instance
 from mme_facts.metrics import COMPONENT_NAMESPACE, INSTANCE_NAMESPACE, INVOCATION_NAMESPACE, metric
 from mme_fleet import Step
 from mme_local.clock import CloudClock
+from mme_local.cloudwatch.statistics import Samples
+from mme_local.cloudwatch.store import Metric
 from mme_local.metrics.facts import ComponentFacts, InstanceUse, Owner, VariantFacts
 from mme_local.metrics.observation import FleetObservation, Minute
 from mme_local.metrics.processes import ProcessMeter
@@ -64,6 +68,9 @@ class MetricSink(Protocol):
         resolution: int = 60,
     ) -> None:
         """Add data points."""
+
+    def put_samples(self, metric: Metric, samples: Samples, *, unit: str = "None", timestamp: float) -> None:
+        """Add what was gathered in a minute."""
 
 
 class EndpointMetrics:
@@ -301,16 +308,17 @@ class EndpointMetrics:
             ("InvocationModelErrors", seen.model_errors),
         ):
             put(name, *_flags(errors, seen.answered - errors))
-        put("ModelLatency", seen.model_latency)
-        put("OverheadLatency", seen.overhead_latency)
+        self._put_times(dimensions, moment, {"ModelLatency": seen.model_latency, "OverheadLatency": seen.overhead_latency})
 
     def _publish_loads(self, moment: float, dimensions: Mapping[str, str], seen: Minute) -> None:
-        put = self._putter(INVOCATION_NAMESPACE, dimensions, moment)
-        put("ModelCacheHit", *_flags(seen.cache_hits, seen.cache_misses))
-        put("ModelLoadingWaitTime", seen.loading_wait)
-        put("ModelDownloadingTime", seen.downloading)
-        put("ModelLoadingTime", seen.loading)
-        put("ModelUnloadingTime", seen.unloading)
+        self._putter(INVOCATION_NAMESPACE, dimensions, moment)("ModelCacheHit", *_flags(seen.cache_hits, seen.cache_misses))
+        times = {
+            "ModelLoadingWaitTime": seen.loading_wait,
+            "ModelDownloadingTime": seen.downloading,
+            "ModelLoadingTime": seen.loading,
+            "ModelUnloadingTime": seen.unloading,
+        }
+        self._put_times(dimensions, moment, times)
 
     def _publish_instances(self, moment: float, variant: VariantFacts, seen: Minute) -> None:
         put = self._putter(INSTANCE_NAMESPACE, variant.dimensions, moment)
@@ -381,6 +389,12 @@ class EndpointMetrics:
 
     def _busy(self, use: InstanceUse, seen: Minute) -> float:
         return seen.busy_seconds[use.fleet, use.instance] / (_MINUTE / self._clock.scale)
+
+    def _put_times(self, dimensions: Mapping[str, str], moment: float, times: Mapping[str, Samples]) -> None:
+        for name, samples in times.items():
+            if samples.count:
+                unit = metric(INVOCATION_NAMESPACE, name).unit
+                self._sink.put_samples(Metric.of(INVOCATION_NAMESPACE, name, dimensions), samples, unit=unit, timestamp=moment)
 
     def _putter(self, namespace: str, dimensions: Mapping[str, str], moment: float) -> _Put:
         def put(name: str, values: Sequence[float], counts: Sequence[float] | None = None) -> None:

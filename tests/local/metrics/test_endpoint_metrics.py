@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import pytest
 
 from mme_facts.metrics import COMPONENT_METRICS, DEDICATED_ENDPOINT_METRICS, ENDPOINT_METRICS, metric
@@ -38,7 +39,10 @@ from mme_fleet import (
     ZoneLost,
 )
 from mme_local.clock import CloudClock
+from mme_local.cloudwatch.statistics import parse_statistic
+from mme_local.cloudwatch.store import Metric, MetricStore
 from mme_local.metrics.facts import ComponentFacts, InstanceUse, VariantFacts
+from mme_local.metrics.observation import Minute
 from mme_local.metrics.publisher import EndpointMetrics
 from mme_local.sagemaker.resources import FleetOwner
 
@@ -52,7 +56,7 @@ class Sink:
     """Keeps what is put, every sample by itself."""
 
     samples: dict[tuple[str, tuple[tuple[str, str], ...]], list[tuple[float, float]]] = field(default_factory=lambda: defaultdict(list))
-    units: dict[tuple[str, str], str] = field(default_factory=dict)
+    sums: Counter[str] = field(default_factory=Counter)
 
     def put(self, namespace, name, dimensions, values, *, unit="None", timestamp, counts=None, resolution=60):
         metric(namespace, name).check_dimensions(dimensions)
@@ -60,6 +64,13 @@ class Sink:
         assert timestamp % resolution == 0
         for value, count in zip(values, counts or itertools.repeat(1.0), strict=False):
             self.samples[name, tuple(sorted(dimensions.items()))] += [(timestamp, value)] * int(count)
+
+    def put_samples(self, of, samples, *, unit="None", timestamp):
+        """Without percentiles every sample is the average."""
+        values = samples.weights if samples.weights is not None else {samples.total / samples.count: samples.count}
+        dimensions = dict(of.dimensions)
+        self.sums[of.name] += samples.total
+        self.put(of.namespace, of.name, dimensions, list(values), unit=unit, timestamp=timestamp, counts=list(values.values()))
 
     def of(self, name: str, dimensions: dict[str, str] = ON_SHARED) -> list[float]:
         return [value for _, value in self.samples[name, tuple(sorted(dimensions.items()))]]
@@ -208,8 +219,9 @@ def test_the_metrics_of_a_run_are_what_the_callers_saw(stage):
     assert sink.of("ModelUnloadingTime") == pytest.approx([0.125e6] * snapshot.evictions)
     assert snapshot.evictions > 0
     assert len(sink.of("ModelLoadingWaitTime")) == asked - snapshot.hits
+    assert all(wait == float(f"{wait:.3g}") for wait in sink.of("ModelLoadingWaitTime")), "three digits are kept"
     assert sink.of("ModelLatency") == pytest.approx([0.5e6] * asked)
-    assert sum(sink.of("OverheadLatency")) == pytest.approx(sum(sink.of("ModelLoadingWaitTime")))
+    assert sink.sums["OverheadLatency"] == pytest.approx(sink.sums["ModelLoadingWaitTime"])
     assert sorted(sink.of("LoadedModelCount")) == sorted(len(instance.models) for instance in snapshot.instances)
     assert sum(sink.of("Invocation4XXErrors") + sink.of("Invocation5XXErrors")) == 0
 
@@ -302,6 +314,30 @@ def test_errors_are_counted_by_who_made_them(stage, status, failure, answer, cli
     assert (error.status if error else None) == answer
     counted = [stage.sink.of(f"Invocation{kind}") for kind in ("4XXErrors", "5XXErrors", "ModelErrors")]
     assert counted == [[client], [server], [model]]
+
+
+def test_a_million_requests_leave_few_values(stage):
+    # As many latencies as a busy minute has, each its own; what the fleet does with them is tested above.
+    latencies = np.sort(np.random.default_rng(11).lognormal(10.0, 1.0, 1_000_000)).tolist()
+    minute = Minute()
+    for latency in latencies:
+        minute.model_latency.add_rounded(latency)
+        minute.overhead_latency.add_rounded(latency)
+    store = MetricStore(stage.clock.time)
+    metrics = EndpointMetrics(store, stage.clock, variants=list, owner=lambda _fleet: None, use=list, names=list)
+    metrics._publish_requests(stage.clock.time() // 60 * 60, ON_SHARED, minute, "InvocationsPerInstance")
+    wanted = ["SampleCount", "Sum", "Minimum", "Maximum", "p50", "p99"]
+    values = {}
+    for name in ("ModelLatency", "OverheadLatency"):
+        begin = stage.clock.time() // 60 * 60
+        (kept,) = store.samples(Metric.of("AWS/SageMaker", name, ON_SHARED), start=begin, end=begin + 60, period=60).values()
+        values[name] = kept
+        exact = [parse_statistic(statistic).of(kept) for statistic in wanted[:4]]
+        assert exact == pytest.approx([1e6, sum(latencies), latencies[0], latencies[-1]], rel=1e-12)
+    assert values["OverheadLatency"].weights is None
+    assert len(values["ModelLatency"].weights) < 900 * 8
+    percentiles = [parse_statistic(statistic).of(values["ModelLatency"]) for statistic in wanted[4:]]
+    assert percentiles == pytest.approx([latencies[500_000], latencies[990_000]], rel=0.005)
 
 
 def test_what_fails_where_no_fleet_sees_it_is_counted(stage):
