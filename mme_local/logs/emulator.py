@@ -10,6 +10,7 @@ import contextvars
 import json
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from mme_local.cloudwatch.emf import put_embedded_metrics
@@ -42,7 +43,7 @@ def _read(log_group: str, group: Mapping[str, Any], start: float, end: float) ->
     from ministack.core.responses import get_account_id
     from ministack.services import cloudwatch_logs
 
-    account = get_account_id()
+    account, scope = get_account_id(), contextvars.copy_context()
     with cloudwatch_logs._log_events_lock:
         found = [
             (name, event)
@@ -52,7 +53,7 @@ def _read(log_group: str, group: Mapping[str, Any], start: float, end: float) ->
         ]
     return [
         Event(
-            _pointer(log_group, name, event),
+            partial(scope.run, _pointer, log_group, name, event),
             event["timestamp"],
             event.get("ingestionTime", event["timestamp"]),
             event["message"],
@@ -65,14 +66,15 @@ def _read(log_group: str, group: Mapping[str, Any], start: float, end: float) ->
 
 
 def _pointer(log_group: str, log_stream: str, event: dict[str, Any]) -> str:
-    """What GetLogRecord finds the event by; those of functions have none yet."""
+    """What GetLogRecord finds the event by, on any thread. Those of functions have none until a row of theirs is shown."""
     from ministack.services import cloudwatch_logs
 
-    pointer = event.setdefault("eventId", str(uuid.uuid4()))
-    if pointer not in cloudwatch_logs._log_records:
-        cloudwatch_logs._log_records[pointer] = cloudwatch_logs._build_log_record(
-            ptr=pointer, timestamp_ms=event["timestamp"], message=event["message"], log_group=log_group, log_stream=log_stream
-        )
+    with cloudwatch_logs._log_events_lock:
+        pointer = event.setdefault("eventId", str(uuid.uuid4()))
+        if pointer not in cloudwatch_logs._log_records:
+            cloudwatch_logs._log_records[pointer] = cloudwatch_logs._build_log_record(
+                ptr=pointer, timestamp_ms=event["timestamp"], message=event["message"], log_group=log_group, log_stream=log_stream
+            )
     return str(pointer)
 
 

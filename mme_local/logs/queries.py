@@ -25,6 +25,8 @@ OPERATIONS = ("DescribeQueries", "GetQueryResults", "StartQuery", "StopQuery")
 _MOST_GROUPS = 50
 _MOST_SECONDS = 100_000_000_000
 _KEPT_QUERIES = 1000
+_KEPT_ROWS = 100_000
+"""Rows of all answers together: the oldest queries are forgotten when there are more. The newest answer stays whatever its size."""
 _THREADS = 2
 
 Status = Literal["Scheduled", "Running", "Complete", "Failed", "Cancelled"]
@@ -132,6 +134,15 @@ class QueryRuns:
         with self._lock:
             if query.status == "Running":
                 query.status, query.answer, query.ended = "Complete" if answer is not None else "Failed", answer, self._now()
+                self._forget_answers(query)
+
+    def _forget_answers(self, newest: _Query) -> None:
+        answered = [(query, len(query.answer.rows)) for query in self._queries.values() if query.answer is not None]
+        rows = sum(count for _query, count in answered)
+        for query, count in answered:
+            if rows > _KEPT_ROWS and query is not newest:
+                del self._queries[query.id]
+                rows -= count
 
     def _query(self, query_id: str) -> _Query:
         query = self._queries.get(query_id)

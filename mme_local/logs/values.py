@@ -41,7 +41,7 @@ class Event:
     """A log event.
 
     Attributes:
-        pointer: value of ``@ptr``.
+        pointer: makes the value of ``@ptr``, by which the event can be read again; asked only when a query shows or uses it.
         timestamp: epoch milliseconds.
         ingested: epoch milliseconds.
         message: its text.
@@ -50,7 +50,7 @@ class Event:
         account: the group's account.
     """
 
-    pointer: str
+    pointer: Callable[[], str]
     timestamp: float
     ingested: float
     message: str
@@ -59,7 +59,7 @@ class Event:
     account: str
 
     def fields(self) -> dict[str, Value]:
-        """Its own fields, and those that are found in its message: of JSON, and of the lines that Lambda writes."""
+        """Its own fields but ``@ptr``, and those that are found in its message: of JSON, and of the lines that Lambda writes."""
         found = _discovered(self.message)
         if self.log_group.startswith("/aws/lambda/"):
             found |= _of_lambda(self.message)
@@ -70,7 +70,6 @@ class Event:
             "@message": self.message,
             "@logStream": self.log_stream,
             "@log": f"{self.account}:{self.log_group}",
-            "@ptr": self.pointer,
         }
 
 
@@ -93,6 +92,8 @@ class Row:
             return self.made[name]
         if self.event is None:
             return None
+        if name == "@ptr":
+            return self.event.pointer()
         if self._found is None:
             self._found = self.event.fields()
         return self._found.get(name)

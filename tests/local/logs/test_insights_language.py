@@ -1,6 +1,8 @@
 """The query language of Logs Insights: a table of queries with answers known beforehand."""
 
 import json
+from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -24,7 +26,7 @@ MESSAGES = [
 ]
 EVENTS = [
     Event(
-        f"p{number}",
+        partial(str, f"p{number}"),
         BASE + 1000 * second,
         BASE + 1000 * second + 5,
         text if isinstance(text, str) else json.dumps(text),
@@ -213,6 +215,17 @@ def test_rows_of_stats_have_no_pointer():
     assert all("@ptr" in row for row in ask("fields tenant"))
 
 
+@pytest.mark.parametrize(
+    ("query", "made"),
+    [("filter bytes > 0 | limit 3", 2), ("stats count(*) by tenant", 0), ("fields tenant | sort bytes desc | limit 1", 1)],
+)
+def test_pointers_are_made_for_the_rows_that_are_shown(query, made):
+    pointed = []
+    events = [replace(event, pointer=lambda event=event: pointed.append(event) or "p") for event in EVENTS]
+    evaluate(parse_query(query), events, limit=2)
+    assert len(pointed) == made
+
+
 def test_the_smaller_limit_counts_and_the_matches_are_told():
     answer = evaluate(parse_query("filter bytes > 0 | limit 3"), EVENTS, limit=2)
     assert (len(answer.rows), answer.matched, answer.scanned) == (2, 4, 6)
@@ -221,7 +234,7 @@ def test_the_smaller_limit_counts_and_the_matches_are_told():
 
 def test_texts_sort_by_runs_of_digits_and_before_numbers():
     names = ["m10", "m9", "b", "10", "9", "m9a"]
-    events = [Event(f"p{name}", BASE, BASE, json.dumps({"name": name}), GROUP, "s", "0") for name in names]
+    events = [Event(partial(str, f"p{name}"), BASE, BASE, json.dumps({"name": name}), GROUP, "s", "0") for name in names]
     rows = evaluate(parse_query("fields name | sort name asc"), events).rows
     assert [row[0][1] for row in rows] == ["b", "m9", "m9a", "m10", "9", "10"]
 
