@@ -7,6 +7,7 @@ __all__ = [
     "API_GATEWAY_TIMEOUT_SECONDS",
     "ARTIFACT_BYTES",
     "INVOKE_BODY_BYTES",
+    "INVOKE_STREAM_SECONDS",
     "INVOKE_TIMEOUT_SECONDS",
     "LAMBDA_ASYNCHRONOUS_EVENT_BYTES",
     "LAMBDA_EVENT_BYTES",
@@ -31,6 +32,8 @@ INVOKE_BODY_BYTES = 6_291_456
 """Greatest Body of InvokeEndpoint (API reference: InvokeEndpoint)."""
 INVOKE_TIMEOUT_SECONDS = 60
 """A container must answer within this time (API reference: InvokeEndpoint)."""
+INVOKE_STREAM_SECONDS = 480
+"""A response stream must have ended within this time (API reference: InvokeEndpointWithResponseStream: 8 minutes)."""
 TARGET_MODEL_CHARACTERS = 1024
 """Greatest length of TargetModel (API reference: InvokeEndpoint)."""
 MODEL_NAME_CHARACTERS = 63

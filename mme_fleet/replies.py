@@ -1,4 +1,7 @@
-"""The error answers of a fleet, in the terms of InvokeEndpoint (`mme_facts.runtime_errors`)."""
+"""The error answers of a fleet, in the terms of InvokeEndpoint (`mme_facts.runtime_errors`).
+
+The text of a ModelError is what happened; SageMaker's sentence around it is made where it is sent.
+"""
 
 from __future__ import annotations
 
@@ -39,14 +42,18 @@ def queue_full(model: str, size: int) -> ReplyError:
     """All workers of the model are busy and its queue is full: what multi-model-server answers with 503."""
     return _error(
         runtime_errors.MODEL_ERROR,
-        f"Received server error (503) from primary: {size} requests wait for model {model} already.",
+        f"{size} requests wait for model {model} already: its queue is full.",
         _SERVICE_UNAVAILABLE,
     )
 
 
 def timed_out() -> ReplyError:
     """The container did not answer in time."""
-    return _error(runtime_errors.MODEL_ERROR, "Received server error (0) from primary: the invocation timed out.", 0)
+    message = (
+        "Your invocation timed out while waiting for a response from container primary. Review the latency metrics for each container in "
+        "Amazon CloudWatch, resolve the issue, and try again."
+    )
+    return _error(runtime_errors.MODEL_ERROR, message, 0)
 
 
 def load_error(event: LoadFailed) -> ReplyError:
@@ -66,8 +73,7 @@ def reply_error(status: int | None) -> ReplyError | None:
         return timed_out()
     if 200 <= status < 300:
         return None
-    kind = "client" if 400 <= status < 500 else "server"
-    return _error(runtime_errors.MODEL_ERROR, f"Received {kind} error ({status}) from primary.", status)
+    return _error(runtime_errors.MODEL_ERROR, f"The container answered with status {status}.", status)
 
 
 def _error(code: str, message: str, original_status: int | None = None) -> ReplyError:

@@ -25,7 +25,7 @@ from mme_local.faults import Faults
 from mme_local.sagemaker.responses import OPERATIONS as SAGEMAKER_OPERATIONS
 from mme_local.sagemaker.responses import ControlPlane
 from mme_local.sagemaker.runtime import Runtime, too_large
-from mme_local.wire import AwsError, Reply, StreamReply, error_reply, json_reply, send_reply
+from mme_local.wire import AwsError, Reply, StreamReply, error_reply, json_reply, send_reply, send_stream
 
 __all__ = ["Gateway"]
 
@@ -83,7 +83,7 @@ class Gateway:
             # Policies that demand TLS (the CDK bootstrap bucket's, our own) are met: nothing leaves this machine.
             scope["scheme"] = "https"
         if (ours := _plainly_ours(scope)) is not None:
-            await send_reply(send, await self._serve(ours, scope, receive))
+            await self._answer(ours, scope, receive, send)
             return
         headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
         if serves(scope["path"]):
@@ -98,11 +98,18 @@ class Gateway:
                 send, _denied(AccessDeniedError("UnrecognizedClientException", unknown, authenticated=False), service, headers)
             )
         elif service in ("sagemaker", "application-autoscaling"):
-            await send_reply(send, await self._serve(service, scope, receive))
+            await self._answer(service, scope, receive, send)
         elif service == "monitoring":
             await send_reply(send, await self._monitor(scope, receive))
         else:
             await self._emulator(scope, receive, send)
+
+    async def _answer(self, service: str, scope: Scope, receive: Receive, send: Send) -> None:
+        reply = await self._serve(service, scope, receive)
+        if isinstance(reply, StreamReply):
+            await send_stream(receive, send, reply)
+        else:
+            await send_reply(send, reply)
 
     async def _serve(self, service: str, scope: Scope, receive: Receive) -> Reply | StreamReply:
         invocation = _INVOCATION.fullmatch(scope["path"]) if service == "sagemaker" and scope["method"] == "POST" else None
@@ -111,7 +118,7 @@ class Gateway:
                 limit = INVOKE_BODY_BYTES if invocation else _CONTROL_BODY_BYTES
                 request = await read_request(scope, receive, body_limit_bytes=limit)
             except BodyTooLargeError:
-                raise too_large() from None
+                raise (too_large() if invocation else _control_too_large()) from None
             if invocation:
                 if invocation[2]:
                     return await self._runtime.stream(request, invocation[1])
@@ -130,7 +137,7 @@ class Gateway:
         try:
             request = await read_request(scope, receive, body_limit_bytes=_CONTROL_BODY_BYTES)
         except BodyTooLargeError:
-            return error_reply(AwsError("RequestEntityTooLarge", f"The body has more than {_CONTROL_BODY_BYTES} bytes.", 413))
+            return error_reply(_control_too_large())
         try:
             return self._monitoring.reply(request)
         except Exception:
@@ -152,6 +159,10 @@ class Gateway:
         if service == "sagemaker":
             return self._control_plane.serve(request, operation, parameters)
         return self._autoscaling.serve(request, operation, parameters)
+
+
+def _control_too_large() -> AwsError:
+    return AwsError("RequestEntityTooLarge", f"The body has more than {_CONTROL_BODY_BYTES} bytes.", 413)
 
 
 def _plainly_ours(scope: Scope) -> str | None:

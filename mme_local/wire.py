@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import random
 import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
-from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
@@ -21,20 +21,31 @@ __all__ = [
     "error_reply",
     "json_reply",
     "send_reply",
+    "send_stream",
     "service_model",
 ]
 
 Reply = tuple[int, dict[str, str], bytes]
 """HTTP status, headers, body."""
+Receive = Callable[[], Awaitable[Any]]
+Send = Callable[[dict[str, Any]], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)
 class StreamReply:
-    """An answer whose body comes in parts, as they come; it is closed when the caller goes."""
+    """An answer whose body comes in parts, as they come.
+
+    Attributes:
+        status: HTTP status.
+        headers: HTTP headers.
+        parts: the parts.
+        close: called in any case, also when the caller goes before the first part: ends what the parts come from.
+    """
 
     status: int
     headers: dict[str, str]
     parts: AsyncGenerator[bytes, None]
+    close: Callable[[], Awaitable[None]]
 
 
 _JSON_TYPES: Mapping[str, tuple[type, ...]] = {
@@ -281,11 +292,25 @@ def error_reply(error: AwsError) -> Reply:
     return error.status, headers, json.dumps(body).encode()
 
 
-async def send_reply(send: Callable[[dict[str, Any]], Awaitable[None]], reply: Reply | StreamReply) -> None:
+async def send_stream(receive: Receive, send: Send, reply: StreamReply) -> None:
+    """Send an answer in parts over an ASGI connection whose request has been read; it ends when the caller goes."""
+    sending = asyncio.create_task(_send_parts(send, reply), name="response stream")
+    leaving = asyncio.create_task(_left(receive), name="caller of a response stream")
+    try:
+        await asyncio.wait((sending, leaving), return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        gone = not sending.done()
+        sending.cancel()
+        leaving.cancel()
+        await asyncio.wait((sending, leaving))
+        await reply.parts.aclose()
+        await reply.close()
+    if not gone:
+        await sending
+
+
+async def send_reply(send: Send, reply: Reply) -> None:
     """Send an answer over an ASGI connection."""
-    if isinstance(reply, StreamReply):
-        await _send_parts(send, reply)
-        return
     status, headers, body = reply
     encoded = [(name.encode("latin-1"), value.encode("latin-1", "replace")) for name, value in headers.items()]
     encoded += [(b"x-amzn-requestid", _request_id()), (b"content-length", b"%d" % len(body))]
@@ -293,13 +318,17 @@ async def send_reply(send: Callable[[dict[str, Any]], Awaitable[None]], reply: R
     await send({"type": "http.response.body", "body": body})
 
 
-async def _send_parts(send: Callable[[dict[str, Any]], Awaitable[None]], reply: StreamReply) -> None:
+async def _send_parts(send: Send, reply: StreamReply) -> None:
     encoded = [(name.encode("latin-1"), value.encode("latin-1", "replace")) for name, value in reply.headers.items()]
-    async with aclosing(reply.parts) as parts:
-        await send({"type": "http.response.start", "status": reply.status, "headers": [*encoded, (b"x-amzn-requestid", _request_id())]})
-        async for part in parts:
-            await send({"type": "http.response.body", "body": part, "more_body": True})
-        await send({"type": "http.response.body", "body": b""})
+    await send({"type": "http.response.start", "status": reply.status, "headers": [*encoded, (b"x-amzn-requestid", _request_id())]})
+    async for part in reply.parts:
+        await send({"type": "http.response.body", "body": part, "more_body": True})
+    await send({"type": "http.response.body", "body": b""})
+
+
+async def _left(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
 
 
 def _request_id() -> bytes:

@@ -52,8 +52,6 @@ __all__ = ["FleetDriver"]
 
 _log = logging.getLogger(__name__)
 
-_MESSAGE_CHARACTERS = 1000
-
 
 class _Ticket:
     """What the fleet decided about a request so far."""
@@ -430,10 +428,7 @@ def _invoke_reply(error: ReplyError | None, forward: Forward | None, answer: Ans
         assert answer is not None
         assert answer.status is not None
         return InvokeReply(answer.status, answer.body, answer.content_type, instance, cold)
-    message = error.message
     body, content_type = b"", None
     if answer is not None and error.code == runtime_errors.MODEL_ERROR:
         body, content_type = answer.body, answer.content_type
-    if body:
-        message = f'{message.rstrip(".")} with message "{body.decode("utf-8", "replace")[:_MESSAGE_CHARACTERS]}".'
-    return InvokeReply(error.status, body, content_type, instance, cold, error.code, error.original_status, message)
+    return InvokeReply(error.status, body, content_type, instance, cold, error.code, error.original_status, error.message)

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO, Protocol
 
-from mme_facts.limits import INVOKE_TIMEOUT_SECONDS
+from mme_facts.limits import INVOKE_STREAM_SECONDS, INVOKE_TIMEOUT_SECONDS
 from mme_fleet import FleetSettings, Step
 from mme_local.dataplane.simulated_server import Script
 
@@ -150,7 +150,7 @@ class InvokeReply:
         cold: whether the request waited for a load.
         error: name of the modelled error, ``None`` on success.
         original_status: OriginalStatusCode of a ``ModelError`` (0: the invocation timed out).
-        message: text of the error.
+        message: what went wrong, in words; the runtime makes the text of a ``ModelError`` of it, or of ``body`` if there is one.
     """
 
     status: int
@@ -175,7 +175,7 @@ class InvokeStream:
         cold: whether the request waited for a load.
         error: name of the modelled error, ``None`` once the container has begun a successful answer.
         original_status: OriginalStatusCode of a ``ModelError`` (0: the invocation timed out).
-        message: text of the error.
+        message: what went wrong, as with `InvokeReply`.
         body: with ``ModelError`` the container's error body, the OriginalMessage.
     """
 
@@ -241,7 +241,7 @@ class DataPlaneSettings:
     unload_timeout_seconds: float = 360.0
     load_attempts: int = 3
     invoke_timeout_seconds: float = INVOKE_TIMEOUT_SECONDS
-    stream_timeout_seconds: float = 480.0
+    stream_timeout_seconds: float = INVOKE_STREAM_SECONDS
     start_timeout_seconds: float = 30.0
     start_attempts: int = 3
     restart_backoff_seconds: float = 0.1

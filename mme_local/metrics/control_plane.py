@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from mme_local.metrics.facts import ComponentFacts, VariantFacts
+from mme_local.sagemaker.components import specification_for
 from mme_local.sagemaker.models import SageMaker
 from mme_local.sagemaker.resources import InferenceComponent, Variant
 
@@ -36,7 +34,8 @@ def variants_of(sagemaker: SageMaker) -> list[VariantFacts]:
 
 
 def _component(component: InferenceComponent, variant: Variant) -> ComponentFacts:
-    needs = _specification(component.request, variant.instance_type).get("ComputeResourceRequirements", {})
+    # None when the endpoint has moved to an instance type that the component is not made for, while it had no copies.
+    needs = (specification_for(component.request, variant.instance_type) or {}).get("ComputeResourceRequirements", {})
     return ComponentFacts(
         component.name,
         component.current,
@@ -44,12 +43,3 @@ def _component(component: InferenceComponent, variant: Variant) -> ComponentFact
         int(needs.get("MinMemoryRequiredInMb", 0) * _MIB),
         needs.get("NumberOfAcceleratorDevicesRequired", 0.0),
     )
-
-
-def _specification(request: Mapping[str, Any], instance_type: str) -> Mapping[str, Any]:
-    """The specification for an instance type: the only one, or that of the type, else the first."""
-    if "Specification" in request:
-        only: Mapping[str, Any] = request["Specification"]
-        return only
-    given: list[Mapping[str, Any]] = request.get("Specifications", [{}])
-    return next((one for one in given if one.get("InstanceType") == instance_type), given[0])

@@ -7,6 +7,7 @@ room for it, is a matter of `mme_local.sagemaker.placement`.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
@@ -21,7 +22,7 @@ from mme_local.sagemaker.resources import Endpoint, FleetOwner, InferenceCompone
 from mme_local.sagemaker.rollout import DeploymentError, RollbackError
 from mme_local.wire import AwsError, ValidationError
 
-__all__ = ["InferenceComponents", "MakeCopies"]
+__all__ = ["InferenceComponents", "MakeCopies", "specification_for"]
 
 logger = logging.getLogger(__name__)
 
@@ -490,14 +491,18 @@ def _specifications(request: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
     return [request["Specification"]] if "Specification" in request else many
 
 
-def _chosen(request: Mapping[str, Any], instance_type: str) -> Mapping[str, Any]:
-    """The specification for an instance type: the one that names it, or one that names none."""
+def specification_for(request: Mapping[str, Any], instance_type: str) -> Mapping[str, Any] | None:
+    """A component's specification for an instance type: the one that names it, or one that names none; ``None`` if there is neither."""
     given = _specifications(request)
-    named = [one for one in given if one.get("InstanceType") == instance_type]
-    general = [one for one in given if "InstanceType" not in one]
-    if not named and not general:
+    named = (one for one in given if one.get("InstanceType") == instance_type)
+    general = (one for one in given if "InstanceType" not in one)
+    return next(itertools.chain(named, general), None)
+
+
+def _chosen(request: Mapping[str, Any], instance_type: str) -> Mapping[str, Any]:
+    if (chosen := specification_for(request, instance_type)) is None:
         raise ValidationError(f"No specification is for {instance_type}, the instance type of the variant.")
-    return (named or general)[0]
+    return chosen
 
 
 def _needs(specification: Mapping[str, Any]) -> Needs:

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
+from mme_facts.limits import INVOKE_STREAM_SECONDS, INVOKE_TIMEOUT_SECONDS
 from mme_local.dataplane.interface import InvokeReply, InvokeRequest, InvokeStream
 from mme_local.sagemaker import exceptions, notices
 from mme_local.sagemaker.in_flight import InFlight
@@ -210,19 +211,19 @@ class Hosting:
 
     async def ask(self, run: Run, request: InvokeRequest) -> InvokeReply:
         """One request to a fleet, counted so that the fleet stays until it has answered."""
-        with self.in_flight.to(run.name):
+        with self.in_flight.to(run.name, INVOKE_TIMEOUT_SECONDS):
             return await self._around.fleets().invoke(run.name, request)
 
     async def open_stream(self, run: Run, request: InvokeRequest) -> InvokeStream:
         """One request whose answer is read as it comes; the fleet stays until it has ended."""
         holding = ExitStack()
-        holding.enter_context(self.in_flight.to(run.name))
+        holding.enter_context(self.in_flight.to(run.name, INVOKE_STREAM_SECONDS))
         try:
             answer = await self._around.fleets().stream(run.name, request)
         except BaseException:
             holding.close()
             raise
-        return replace(answer, chunks=_held(answer, holding))
+        return replace(answer, chunks=_Held(answer, holding))
 
     # What happens in the background.
 
@@ -437,14 +438,26 @@ class _EndpointChange:
         self._hosting.components.shift(self._endpoint.name, traffic)
 
 
-async def _held(answer: InvokeStream, holding: ExitStack) -> AsyncGenerator[bytes, None]:
-    """The parts of an answer; when they end, or nobody wants more, the fleet is let go."""
-    with holding:
+class _Held:
+    """The parts of an answer; when they end, or nobody wants more, the fleet is let go, also before the first one is asked for."""
+
+    def __init__(self, answer: InvokeStream, holding: ExitStack) -> None:
+        self._answer, self._holding, self._parts = answer, holding, aiter(answer.chunks)
+
+    def __aiter__(self) -> _Held:
+        return self
+
+    async def __anext__(self) -> bytes:
         try:
-            async for part in answer.chunks:
-                yield part
-        finally:
-            await answer.aclose()
+            return await anext(self._parts)
+        except BaseException:
+            await self.aclose()
+            raise
+
+    async def aclose(self) -> None:
+        """Stop reading."""
+        with self._holding:
+            await self._answer.aclose()
 
 
 async def cancelled(tasks: Iterable[asyncio.Task[None] | None]) -> None:

@@ -73,14 +73,24 @@ class ControlPlane:
             AwsError: the operation refuses.
             AccessDeniedError: the caller may not.
         """
-        self._authorize(request, operation, parameters)
-        validated = service_model("sagemaker", OPERATIONS).validated(operation, parameters)
+        model = service_model("sagemaker", OPERATIONS)
+        invalid: ValidationError | None = None
+        validated: Document = {}
+        try:
+            validated = model.validated(operation, parameters)
+        except ValidationError as error:
+            # Values of a wrong type are refused at once: permissions are about these values. Wrong values only to who may.
+            invalid = error
+        assert isinstance(parameters, dict)
+        known = model.members(operation)
+        self._authorize(request, operation, {name: value for name, value in parameters.items() if name in known})
+        if invalid is not None:
+            raise invalid
         handler: Callable[[Mapping[str, Any]], Document] = getattr(self, f"_{_snake(operation)}")
         return handler(validated)
 
-    def _authorize(self, request: Request, operation: str, parameters: object) -> None:
-        given = parameters if isinstance(parameters, dict) else {}
-        tags = [tag for tag in given.get("Tags") or [] if isinstance(tag, dict)]
+    def _authorize(self, request: Request, operation: str, given: Mapping[str, Any]) -> None:
+        tags = given.get("Tags") or []
         context: dict[str, Any] = {f"aws:RequestTag/{tag.get('Key')}": tag.get("Value") for tag in tags}
         if keys := [str(tag.get("Key")) for tag in tags] or given.get("TagKeys"):
             context["aws:TagKeys"] = keys

@@ -33,6 +33,8 @@ _COMPONENT, _TARGET_MODEL = "x-amzn-sagemaker-inference-component", "x-amzn-sage
 _PART = {":event-type": "PayloadPart", ":content-type": "application/octet-stream", ":message-type": "event"}
 _PART_BYTES = 16 * 1024
 _TOO_LARGE_STATUS = 500
+_CONTAINER = "primary"
+"""What AWS calls a container without a name of its own in the text of ModelError."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +83,7 @@ class Runtime:
             reply = replace(reply, status=424, body=text, error="ModelError", original_status=_TOO_LARGE_STATUS)
             self._count(reply, call.endpoint, call.variant, request.headers.get(_COMPONENT), answered=True)
         if reply.error is not None:
-            raise self._error(reply, call.endpoint, call.variant)
+            raise self._error(reply, call.endpoint)
         headers = _headers(reply, call)
         headers["Content-Type"] = reply.content_type or "application/octet-stream"
         return reply.status, headers, reply.body
@@ -100,11 +102,11 @@ class Runtime:
             raise _gone(call) from None
         if answer.error is not None:
             await answer.aclose()
-            raise self._error(answer, call.endpoint, call.variant)
+            raise self._error(answer, call.endpoint)
         headers = _headers(answer, call)
         headers["Content-Type"] = CONTENT_TYPE
         headers["X-Amzn-SageMaker-Content-Type"] = answer.content_type or "application/octet-stream"
-        return StreamReply(answer.status, headers, _events(answer))
+        return StreamReply(answer.status, headers, _events(answer), answer.aclose)
 
     async def _routed(self, request: Request, endpoint_name: str, operation: str) -> _Call:
         """What is asked of which fleet; raises what InvokeEndpoint refuses before it reaches a container."""
@@ -122,7 +124,7 @@ class Runtime:
         if (failed := await self._faults.invoke(endpoint.name, target_model or component_name or "")) is not None:
             name = component.variant_name if component is not None else given.get("TargetVariant", endpoint.variants[0].name)
             self._count(failed, endpoint, name, component_name, answered=False)
-            raise self._error(failed, endpoint, name)
+            raise self._error(failed, endpoint)
         asking = InvokeRequest(
             body=request.body,
             target_model=target_model,
@@ -201,7 +203,8 @@ class Runtime:
             kind = "" if variant.single_model else "multi-model "
             raise AwsError("ValidationError", f"TargetContainerHostname is not allowed when invoking the {kind}endpoint {endpoint.name}.")
 
-    def _error(self, reply: InvokeReply | InvokeStream, endpoint: Endpoint, variant_name: str) -> AwsError:
+    def _error(self, reply: InvokeReply | InvokeStream, endpoint: Endpoint) -> AwsError:
+        """The error of a refused invocation: the one place where the text of ModelError is made."""
         assert reply.error is not None
         message = reply.message or ""
         if reply.error != "ModelError":
@@ -212,7 +215,7 @@ class Runtime:
         status = 500 if reply.original_status is None else reply.original_status
         return AwsError(
             "ModelError",
-            f"Received {'client' if 400 <= status < 500 else 'server'} error ({status}) from {variant_name} with message "
+            f"Received {'client' if 400 <= status < 500 else 'server'} error ({status}) from {_CONTAINER} with message "
             f'"{original}". See https://{region}.console.aws.amazon.com/cloudwatch/home?region={region}'
             f"#logEventViewer:group={log_group} in account {account} for more information.",
             reply.status,
@@ -265,8 +268,6 @@ async def _events(answer: InvokeStream) -> AsyncGenerator[bytes, None]:
         yield _exception("ModelStreamError", Message=str(error), ErrorCode=error.code)
     except DataPlaneError as error:
         yield _exception("InternalStreamFailure", Message=str(error))
-    finally:
-        await answer.aclose()
 
 
 def _exception(name: str, **members: str) -> bytes:

@@ -174,5 +174,6 @@ def test_an_update_that_fails_goes_back_to_the_old_configuration_and_says_so(dep
 
     deployed.changes.pop()
     deployed.write()
-    assert deployed.deploy().returncode == 0
-    assert "FailureReason" not in deployed.endpoint() or deployed.endpoint()["EndpointStatus"] == "InService"
+    deployed.update(MODEL, f"{CONTAINER}.Environment.TAG", "c")
+    assert deployed.container()["Environment"]["TAG"] == "c"
+    assert "FailureReason" not in deployed.endpoint(), "a good update leaves nothing of the failed one"

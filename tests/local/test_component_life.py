@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from mme_local.dataplane import InvokeRequest
+from mme_local.metrics.control_plane import variants_of
 from mme_local.wire import AwsError
 from tests.local.sagemaker_double import IMAGE, ROLE, Double, config, created, model, run
 
@@ -71,6 +72,41 @@ async def until(condition):
 async def body(double, name):
     run = double.sagemaker.components.run_for_request(double.sagemaker.components.by_name[name])
     return (await double.sagemaker.hosting.ask(run, InvokeRequest(b"", None))).body
+
+
+class TestSpecificationsByInstanceType:
+    def test_metrics_and_placement_take_the_same_one(self, double):
+        async def scenario():
+            await dedicated(double)
+            for name, members in (
+                ("named", [specification(512), specification(256, InstanceType="ml.m5.xlarge")]),
+                ("general", [specification(512, InstanceType="ml.m5.2xlarge"), specification(256)]),
+            ):
+                request = component(name)
+                del request["Specification"]
+                await double.sagemaker.components.create({**request, "Specifications": members}, {}).settled.wait()
+            (facts,) = variants_of(double.sagemaker)
+            placed = {spec.memory_bytes for spec in double.fleets.specs.values()}
+            assert {one.memory_bytes for one in facts.components} == placed == {256 * 1024 * 1024}
+
+        run(scenario())
+
+    def test_a_component_without_copies_stays_when_the_endpoint_moves_to_a_type_that_it_has_none_for(self, double):
+        async def scenario():
+            endpoint = await dedicated(double)
+            request = component("c")
+            del request["Specification"]
+            members = [specification(256, InstanceType="ml.m5.xlarge")]
+            await double.sagemaker.components.create({**request, "Specifications": members}, {}).settled.wait()
+            await scaled(double, "c", 0)
+            double.sagemaker.create_endpoint_config(hosting("large", InstanceType="ml.m5.2xlarge"))
+            double.sagemaker.update_endpoint({"EndpointName": "dedicated", "EndpointConfigName": "large"})
+            await endpoint.settled.wait()
+            assert (endpoint.status, endpoint.config_name) == ("InService", "large")
+            (facts,) = variants_of(double.sagemaker)
+            assert [(one.copies, one.memory_bytes) for one in facts.components] == [(0, 0)]
+
+        run(scenario())
 
 
 class TestCreating:

@@ -8,14 +8,17 @@ import pytest
 from botocore.eventstream import EventStreamBuffer
 
 from mme_facts.limits import INVOKE_BODY_BYTES
+from mme_fleet import replies
 from mme_local.dataplane import InvokeReply
+from mme_local.dataplane.driver import _invoke_reply
+from mme_local.dataplane.instance import Answer
 from mme_local.dataplane.interface import InvokeStream, StreamFailed, UnknownFleet
 from mme_local.emulator import Request
 from mme_local.fault_documents import FailInvoke, ThrottleInvoke
 from mme_local.faults import Faults
 from mme_local.sagemaker import runtime
 from mme_local.sagemaker.runtime import Runtime
-from mme_local.wire import AwsError
+from mme_local.wire import AwsError, send_stream
 from tests.local.sagemaker_double import IMAGE, ROLE, Double, config, model, run
 
 
@@ -157,10 +160,116 @@ def test_a_stream_that_is_given_up_lets_its_fleet_go(double):
             await asyncio.sleep(0)
         await asyncio.sleep(0)
         assert set(double.fleets.fleets) == {"shared.1.AllTraffic", "shared.2.AllTraffic"}, "the old fleet still answers"
-        await reply.parts.aclose()
+        await reply.close()
         assert closed.is_set()
         await endpoint.settled.wait()
         assert set(double.fleets.fleets) == {"shared.2.AllTraffic"}
+
+    run(scenario())
+
+
+def test_a_stream_that_is_given_up_before_its_first_part_lets_its_fleet_go(double):
+    class Chunks:
+        closed = False
+
+        def __aiter__(self):
+            return self
+
+        async def __anext__(self):
+            raise AssertionError("nobody asks for a part")
+
+        async def aclose(self):
+            self.closed = True
+
+    async def scenario():
+        served = await serving(double, single=True)
+        chunks = Chunks()
+
+        async def stream(_fleet, _asked):
+            return InvokeStream(200, "text/plain", chunks, "i-1", False)
+
+        double.fleets.stream = stream
+        reply = await served.stream(request(), "shared")
+
+        async def gone():
+            return {"type": "http.disconnect"}
+
+        async def send(_message):
+            await asyncio.Event().wait()
+
+        await send_stream(gone, send, reply)
+        assert chunks.closed
+        await double.sagemaker.hosting.in_flight.drained("shared.1.AllTraffic")
+
+    run(scenario())
+
+
+@pytest.mark.parametrize(("operation", "seconds"), [("invoke", 60), ("stream", 480)])
+def test_a_fleet_is_waited_for_as_long_as_the_answers_under_way_may_take(double, monkeypatch, operation, seconds):
+    waits = []
+
+    def timeout(limit):
+        waits.append(limit)
+        return asyncio.timeouts.timeout(0)
+
+    async def chunks():
+        yield b"part"
+
+    async def scenario():
+        served = await serving(double, single=True)
+        double.fleets.answer_gate.clear()
+
+        async def stream(_fleet, _asked):
+            return InvokeStream(200, "text/plain", chunks(), "i-1", False)
+
+        double.fleets.stream = stream
+        call = asyncio.create_task(getattr(served, operation)(request(), "shared"))
+        other = asyncio.create_task(served.invoke(request(), "shared"))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        with monkeypatch.context() as patched:
+            patched.setattr(asyncio, "timeout", timeout)
+            await double.sagemaker.hosting.in_flight.drained("shared.1.AllTraffic")
+        assert waits == [seconds]
+        double.fleets.answer_gate.set()
+        await asyncio.gather(call, other)
+
+    run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("error", "body", "text"),
+    [
+        (
+            replies.timed_out(),
+            b"",
+            (
+                'Received server error (0) from primary with message "Your invocation timed out while waiting for a response from '
+                "container primary. Review the latency metrics for each container in Amazon CloudWatch, resolve the issue, and try again."
+                '". See https://us-east-1.console.aws.amazon.com/cloudwatch/home?region=us-east-1#logEventViewer:group=/aws/sagemaker/Endpoints'
+                "/shared in account 000000000000 for more information."
+            ),
+        ),
+        (replies.reply_error(400), b"no numbers", 'Received client error (400) from primary with message "no numbers". See https://'),
+        (replies.reply_error(500), b"", 'Received server error (500) from primary with message "The container answered with status 500.'),
+        (replies.queue_full("m", 100), b"", 'Received server error (503) from primary with message "100 requests wait for model m'),
+    ],
+    ids=["timed out", "client's", "container's", "full"],
+)
+def test_the_text_of_a_models_error_is_said_once_and_as_aws_says_it(double, error, body, text):
+    async def scenario():
+        served = await serving(double)
+        fleet_reply = _invoke_reply(error, None, Answer(error.original_status, body))
+
+        async def invoke(_fleet, _asked):
+            return fleet_reply
+
+        double.fleets.invoke = invoke
+        with pytest.raises(AwsError) as caught:
+            await served.invoke(request(x_amzn_sagemaker_target_model="a"), "shared")
+        assert caught.value.message.startswith(text)
+        assert caught.value.message.count("Received") == 1
+        assert caught.value.members["OriginalMessage"] == (body.decode() or error.message)
 
     run(scenario())
 

@@ -89,6 +89,40 @@ class TestValidation:
         answer = bench.call("POST", url, bench.cloud.admin, body=body, headers=headers, service="sagemaker")
         assert (answer.status_code, answer.json()["__type"]) == (400, "SerializationException")
 
+    @pytest.mark.parametrize(
+        ("operation", "body"),
+        [
+            ("CreateEndpoint", b'{"EndpointName": "e", "EndpointConfigName": "c", "Tags": 5}'),
+            ("CreateEndpoint", b'{"EndpointName": "e", "EndpointConfigName": "c", "Tags": [{"Key": "k", "Value": {}}]}'),
+            ("CreateEndpoint", b'{"EndpointName": "e", "EndpointConfigName": "c", "Tags": ["k"]}'),
+            ("DeleteTags", b'{"ResourceArn": "arn:aws:sagemaker:us-east-1:000000000000:model/m", "TagKeys": 5}'),
+        ],
+    )
+    def test_tags_of_another_type_are_a_serialization_error_before_permissions_read_them(self, bench, operation, body):
+        headers = {"X-Amz-Target": f"SageMaker.{operation}", "Content-Type": "application/x-amz-json-1.1"}
+        url = bench.cloud.endpoint_url + "/"
+        answer = bench.call("POST", url, bench.cloud.admin, body=body, headers=headers, service="sagemaker")
+        assert (answer.status_code, answer.json()["__type"]) == (400, "SerializationException")
+
+    def test_members_that_an_operation_does_not_have_play_no_part(self, bench):
+        headers = {"X-Amz-Target": "SageMaker.DescribeModel", "Content-Type": "application/x-amz-json-1.1"}
+        url = bench.cloud.endpoint_url + "/"
+        body = b'{"ModelName": "none", "Tags": 5, "TagKeys": 5}'
+        answer = bench.call("POST", url, bench.cloud.admin, body=body, headers=headers, service="sagemaker")
+        assert (answer.status_code, answer.json()["__type"]) == (400, "ValidationException")
+        assert answer.json()["message"].startswith("Could not find model")
+
+    @pytest.mark.parametrize("size", [1 << 20, (1 << 20) + 1])
+    def test_a_body_beyond_the_control_planes_limit_names_that_limit(self, bench, size):
+        headers = {"X-Amz-Target": "SageMaker.DescribeModel", "Content-Type": "application/x-amz-json-1.1"}
+        url = bench.cloud.endpoint_url + "/"
+        answer = bench.call("POST", url, bench.cloud.admin, body=b" " * size, headers=headers, service="sagemaker")
+        if size == 1 << 20:
+            assert (answer.status_code, answer.json()["__type"]) == (400, "SerializationException")
+        else:
+            expected = (413, "RequestEntityTooLarge", "The body has more than 1048576 bytes.")
+            assert (answer.status_code, answer.json()["__type"], answer.json()["message"]) == expected
+
     def test_an_operation_that_is_not_served_says_so(self, sagemaker):
         refused(sagemaker.list_training_jobs, "UnknownOperationException", "does not serve SageMaker.ListTrainingJobs")
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from mme_local.autoscaling.responses import OPERATIONS as AUTOSCALING
 from mme_local.sagemaker.responses import OPERATIONS as SAGEMAKER
 from mme_local.sagemaker.runtime import OPERATIONS as RUNTIME
-from mme_local.wire import AwsError, ServiceModel, error_reply, service_model
+from mme_local.wire import AwsError, ServiceModel, StreamReply, error_reply, send_stream, service_model
 
 
 @pytest.fixture(scope="module")
@@ -107,3 +109,86 @@ def test_members_in_headers_are_those_of_the_model():
     assert members["x-amzn-sagemaker-target-model"] == "TargetModel"
     assert members["content-type"] == "ContentType"
     assert "x-amzn-sagemaker-target-model" not in model.header_members("InvokeEndpointWithResponseStream")
+
+
+class Caller:
+    """An ASGI connection whose request has been read, and the answer in parts that it gets."""
+
+    def __init__(self, parts, *, failure=None):
+        self.sent, self.closed, self.given = [], 0, asyncio.Semaphore(parts)
+        self.first, self.gone, self.failure = asyncio.Event(), asyncio.Event(), failure
+
+    async def receive(self):
+        await self.gone.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(self, message):
+        self.sent.append(message)
+        if message.get("body"):
+            self.first.set()
+
+    async def parts(self):
+        for number in range(3):
+            await self.given.acquire()
+            if self.failure is not None:
+                raise self.failure
+            yield b"%d" % number
+
+    async def close(self):
+        self.closed += 1
+
+    def serve(self):
+        return send_stream(self.receive, self.send, StreamReply(200, {"Content-Type": "text/plain"}, self.parts(), self.close))
+
+    @property
+    def body(self):
+        return b"".join(message.get("body", b"") for message in self.sent)
+
+
+def test_a_stream_is_sent_to_its_end_and_closed_once():
+    async def scenario():
+        caller = Caller(3)
+        await caller.serve()
+        assert (caller.body, caller.sent[-1], caller.closed) == (b"012", {"type": "http.response.body", "body": b""}, 1)
+
+    asyncio.run(scenario())
+
+
+def test_a_stream_ends_when_the_caller_goes_and_is_not_read_any_further():
+    async def scenario():
+        caller = Caller(1)
+        async with asyncio.timeout(10):
+            serving = asyncio.create_task(caller.serve())
+            await caller.first.wait()
+            caller.gone.set()
+            await serving
+        assert (caller.body, caller.closed) == (b"0", 1)
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("begun", [True, False])
+def test_a_stream_that_is_cancelled_is_closed_also_before_it_has_begun(begun):
+    async def scenario():
+        caller = Caller(int(begun))
+        serving = asyncio.create_task(caller.serve())
+        if begun:
+            await caller.first.wait()
+        else:
+            await asyncio.sleep(0)
+        serving.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await serving
+        assert (caller.body, caller.closed) == (b"0" if begun else b"", 1)
+
+    asyncio.run(scenario())
+
+
+def test_a_stream_whose_source_fails_is_closed_and_the_failure_told():
+    async def scenario():
+        caller = Caller(1, failure=OSError("broken"))
+        with pytest.raises(OSError, match="broken"):
+            await caller.serve()
+        assert caller.closed == 1
+
+    asyncio.run(scenario())
