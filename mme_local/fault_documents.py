@@ -80,12 +80,19 @@ class Fault:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _OfInstances(Fault):
-    """A fault of the instances that match when it is put, ``count`` of them at most."""
+    """A fault of the instances that match when it is put, ``count`` of them at most.
 
-    patterns: ClassVar[tuple[str, ...]] = ("endpoint", "instance")
+    Attributes:
+        endpoint: names of endpoints.
+        instance: names of instances.
+        zone: their availability zones.
+    """
+
+    patterns: ClassVar[tuple[str, ...]] = ("endpoint", "instance", "zone")
 
     endpoint: str = "*"
     instance: str = "*"
+    zone: str = "*"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -72,6 +72,10 @@ class Target(Protocol):
     def instance(self) -> str:
         """Its name in its fleet."""
 
+    @property
+    def zone(self) -> str:
+        """Its availability zone."""
+
     def kill(self) -> bool:
         """Kill its processes; ``False`` if there are none."""
 
@@ -172,10 +176,13 @@ class Faults:
 
     def _strike_instances(self, entry: ActiveFault, fault: KillInstance | FreezeInstance) -> None:
         running = self._instances()
-        matching = [target for target in running if fault.matches({"endpoint": target.endpoint, "instance": target.instance})]
+        matching = [
+            target for target in running if fault.matches({"endpoint": target.endpoint, "instance": target.instance, "zone": target.zone})
+        ]
         if not matching:
-            known = ", ".join(f"{target.endpoint}/{target.instance}" for target in running) or "none"
-            raise FaultError(f"no instance matches endpoint {fault.endpoint!r} and instance {fault.instance!r}; running: {known}")
+            known = ", ".join(f"{target.endpoint}/{target.instance} in {target.zone}" for target in running) or "none"
+            wanted = f"endpoint {fault.endpoint!r}, instance {fault.instance!r} and zone {fault.zone!r}"
+            raise FaultError(f"no instance matches {wanted}; running: {known}")
         for target in matching:
             if fault.count is not None and entry.struck >= fault.count:
                 return

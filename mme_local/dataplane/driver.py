@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import logging
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Executor
 from functools import partial
@@ -94,7 +95,7 @@ class FleetDriver:
         self._observers, self._faults = observers, faults or Faults()
         self._spec, self._artifacts, self._settings, self._threads, self._folder = spec, artifacts, settings, threads, folder
         self._kind = server_for(spec, settings)
-        self._fleet = Fleet(settings.fleet_settings(cache_enabled=spec.cache_enabled))
+        self._fleet = Fleet(settings.fleet_settings(cache_enabled=spec.cache_enabled), settings.make_router())
         self._recorder = Recorder(self._fleet) if settings.record_events else None
         self._on = self._recorder.on if self._recorder else self._fleet.on
         self._instances: dict[str, ServerInstance] = {}
@@ -235,6 +236,7 @@ class FleetDriver:
             instances.append(
                 {
                     "id": instance.id,
+                    "zone": instance.zone,
                     "pid": instance.pid,
                     "state": state.state if state else self._state_unknown_to_the_fleet(instance.id),
                     "memory_bytes": state.memory_bytes if state else 0,
@@ -289,6 +291,7 @@ class FleetDriver:
         new = [
             ServerInstance(
                 f"{self._spec.variant_name}-{next(self._instance_numbers)}",
+                zone,
                 self._folder(),
                 spec=self._spec,
                 kind=self._kind,
@@ -298,7 +301,7 @@ class FleetDriver:
                 report=self._tell,
                 faults=self._faults,
             )
-            for _ in range(count)
+            for zone in self._zones(count)
         ]
         self._instances.update((instance.id, instance) for instance in new)
         try:
@@ -311,6 +314,15 @@ class FleetDriver:
             for instance in new:
                 del self._instances[instance.id]
             raise
+
+    def _zones(self, count: int) -> list[str]:
+        """The zones of new instances: those with fewest, one by one, in the order of the settings."""
+        number = Counter(instance.zone for instance in self._instances.values() if instance.id not in self._draining)
+        chosen: list[str] = []
+        for _ in range(count):
+            chosen.append(min(self._settings.zones, key=number.__getitem__))
+            number[chosen[-1]] += 1
+        return chosen
 
     async def _end(self, instances: Iterable[ServerInstance]) -> None:
         """End instances, all of them whatever happens; raises the first failure."""

@@ -74,6 +74,7 @@ class ServerInstance:
 
     Args:
         instance_id: its name in the fleet.
+        zone: its availability zone.
         folder: its disk; made here, removed by `stop`. Short, see `mme_local.dataplane.server`.
         spec: of the fleet.
         kind: the server.
@@ -87,6 +88,7 @@ class ServerInstance:
     def __init__(
         self,
         instance_id: str,
+        zone: str,
         folder: Path,
         *,
         spec: FleetSpec,
@@ -97,7 +99,7 @@ class ServerInstance:
         report: Callable[[Event], None],
         faults: Faults,
     ) -> None:
-        self.id, self._faults = instance_id, faults
+        self.id, self.zone, self._faults = instance_id, zone, faults
         self.restarts = 0
         self._folder, self._spec, self._kind, self._artifacts, self._settings = folder, spec, kind, artifacts, settings
         self._threads, self._report = threads, report
@@ -198,7 +200,8 @@ class ServerInstance:
             raise StartFailed(str(error)) from error
         resident = () if self._spec.model_key is None else ((self._spec.model_key, self._single_bytes),)
         try:
-            self._report(InstanceUp(self.id, self.memory_bytes, settings.instance_disk_bytes, disk_kept=True, resident=resident))
+            disk_bytes = settings.instance_disk_bytes
+            self._report(InstanceUp(self.id, self.memory_bytes, disk_bytes, disk_kept=True, zone=self.zone, resident=resident))
             if not started.done():
                 started.set_result(None)
             await self._until_lost(server, client)

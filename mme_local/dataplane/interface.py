@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import random
 import re
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO, Protocol
 
 from mme_facts.limits import INVOKE_STREAM_SECONDS, INVOKE_TIMEOUT_SECONDS
-from mme_fleet import FleetSettings, Step
+from mme_fleet import FleetSettings, LeastOutstandingRouter, OneHomeRouter, RandomRouter, Router, Step, StickyRouter
 from mme_local.dataplane.simulated_server import Script
 
 __all__ = [
@@ -29,6 +30,14 @@ __all__ = [
 
 SERVER_NAMES = ("mms", "simulated", "triton")
 """The model servers that `DataPlaneSettings.servers` may name."""
+
+ROUTERS: Mapping[str, Callable[[], Router]] = {
+    "sticky": StickyRouter,
+    "one-home": OneHomeRouter,
+    "least-outstanding": LeastOutstandingRouter,
+    "random": lambda: RandomRouter(random.Random(0)),  # noqa: S311 - no secret
+}
+"""The routers that `DataPlaneSettings.router` may name."""
 
 _MIB = 1024 * 1024
 
@@ -211,6 +220,13 @@ class DataPlaneSettings:
         unload_timeout_seconds: a container must have unloaded a model within this time; then its server is killed and started
             again. SageMaker waits 360 s (source of Triton's SageMaker server).
         load_attempts: how often a load that ends out of memory (507) is tried in all.
+        load_concurrency: loads that an instance does at once (`mme_fleet.FleetSettings.load_concurrency`); ``None``: any number.
+        uncached_load_factor: so many times as many with `ModelCacheSetting` off.
+        workers_per_model: worker processes of a loaded model, each with a copy of the artifact and the overhead, and requests that it
+            answers at once; ``None``: 1, but simulated servers take what their script says. Triton's models say it themselves.
+        router: which instance gets a request, a key of `ROUTERS`: ``sticky`` as AWS documents it, ``one-home``,
+            ``least-outstanding`` or ``random`` (seeded, so that a fleet's recording can be replayed).
+        zones: availability zones of the instances: a new one comes up where there are fewest.
         invoke_timeout_seconds: a container must answer within this time (API reference: InvokeEndpoint).
         stream_timeout_seconds: a response stream must end within this time after its request (API reference:
             InvokeEndpointWithResponseStream, 8 minutes); its first byte has ``invoke_timeout_seconds``.
@@ -240,6 +256,11 @@ class DataPlaneSettings:
     load_timeout_seconds: float = 600.0
     unload_timeout_seconds: float = 360.0
     load_attempts: int = 3
+    load_concurrency: int | None = None
+    uncached_load_factor: int = 1
+    workers_per_model: int | None = None
+    router: str = "sticky"
+    zones: Sequence[str] = ("us-east-1a", "us-east-1b", "us-east-1c")
     invoke_timeout_seconds: float = INVOKE_TIMEOUT_SECONDS
     stream_timeout_seconds: float = INVOKE_STREAM_SECONDS
     start_timeout_seconds: float = 30.0
@@ -258,9 +279,25 @@ class DataPlaneSettings:
     record_events: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("instance_memory_bytes", "instance_disk_bytes", "job_queue_size", "load_attempts", "start_attempts", "ping_attempts"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}: use 1 or more")
+        for name in (
+            "instance_memory_bytes",
+            "instance_disk_bytes",
+            "job_queue_size",
+            "load_attempts",
+            "load_concurrency",
+            "uncached_load_factor",
+            "workers_per_model",
+            "start_attempts",
+            "ping_attempts",
+        ):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"{name} is {value}: use 1 or more")
+        if self.router not in ROUTERS:
+            raise ValueError(f"router is {self.router!r}: use one of {', '.join(ROUTERS)}")
+        if isinstance(self.zones, str) or not self.zones or not all(self.zones) or len(set(self.zones)) < len(self.zones):
+            raise ValueError(f"zones is {self.zones!r}: use one or more different names, such as us-east-1a")
+        object.__setattr__(self, "zones", tuple(self.zones))  # the same after a way through JSON
         for name in (
             "load_timeout_seconds",
             "unload_timeout_seconds",
@@ -289,4 +326,17 @@ class DataPlaneSettings:
 
     def fleet_settings(self, *, cache_enabled: bool = True) -> FleetSettings:
         """What the residency engine needs of these and of a fleet's `ModelCacheSetting`."""
-        return FleetSettings(self.model_overhead_bytes, self.load_wait_seconds, self.load_attempts, cache_enabled=cache_enabled)
+        return FleetSettings(
+            self.model_overhead_bytes,
+            self.load_wait_seconds,
+            self.load_attempts,
+            load_concurrency=self.load_concurrency,
+            cache_enabled=cache_enabled,
+            uncached_load_factor=self.uncached_load_factor,
+            workers_per_model=self.workers_per_model or 1,
+            workers_share_artifact=False,
+        )
+
+    def make_router(self) -> Router:
+        """A new router of the fleet; those of two fleets, and of a replay, choose alike."""
+        return ROUTERS[self.router]()

@@ -70,7 +70,7 @@ class MultiModelServer:
             "management_address": f"http://127.0.0.1:{port}",
             "model_store": "/",
             "default_service_handler": self.handler,
-            "default_workers_per_model": 1,
+            "default_workers_per_model": settings.workers_per_model or 1,
             "default_response_timeout": int(settings.invoke_timeout_seconds) + 5,
             "job_queue_size": settings.job_queue_size,
             "preload_model": "false",

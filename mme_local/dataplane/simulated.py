@@ -41,8 +41,9 @@ class SimulatedServer:
         except (OSError, ValueError):
             return real_bytes  # the load will say what is wrong
 
-    def command(self, folder: Path, port: int, settings: DataPlaneSettings) -> Command:  # noqa: ARG002 - of the protocol
+    def command(self, folder: Path, port: int, settings: DataPlaneSettings) -> Command:
         """See `ServerKind`."""
         script = folder / "simulation.json"
-        script.write_text(json.dumps(dict(self.script)), "utf-8")
+        workers = {} if settings.workers_per_model is None else {"workers": settings.workers_per_model}
+        script.write_text(json.dumps({**workers, **self.script}), "utf-8")
         return Command((sys.executable, "-I", "-S", str(Path(simulated_server.__file__)), str(port), str(script)))

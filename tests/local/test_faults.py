@@ -43,8 +43,8 @@ EXAMPLES = {
 class Instance:
     """An instance that only notes what is done to it."""
 
-    def __init__(self, endpoint, instance, *, runs=True):
-        self.endpoint, self.instance, self.runs, self.frozen, self.killed = endpoint, instance, runs, False, 0
+    def __init__(self, endpoint, instance, *, zone="us-east-1a", runs=True):
+        self.endpoint, self.instance, self.zone, self.runs, self.frozen, self.killed = endpoint, instance, zone, runs, False, 0
 
     def kill(self):
         self.killed += self.runs
@@ -212,6 +212,11 @@ class TestInstances:
         assert (entry.struck, entry.active) == (2, False)
         assert [instance.killed for instance in instances] == [1, 1, 0, 0]
 
+    def test_a_zone_is_killed_with_all_that_is_there(self):
+        instances = [Instance("a", "v-1"), Instance("a", "v-2", zone="us-east-1b"), Instance("b", "v-1", zone="us-east-1b")]
+        assert Faults(lambda: instances).put(KillInstance(zone="*-1b")).struck == 2
+        assert [instance.killed for instance in instances] == [0, 1, 1]
+
     def test_a_count_limits_how_many_are_killed(self):
         instances = [Instance("a", f"v-{number}") for number in range(4)]
         assert Faults(lambda: instances).put(KillInstance(count=2)).struck == 2
@@ -236,7 +241,7 @@ class TestInstances:
 
     def test_a_fault_of_no_instance_is_refused_and_told_what_runs(self):
         faults = Faults(lambda: [Instance("a", "v-1")])
-        with pytest.raises(FaultError, match=r"no instance matches endpoint 'b' and instance '\*'; running: a/v-1"):
+        with pytest.raises(FaultError, match=r"matches endpoint 'b', instance '\*' and zone '\*'; running: a/v-1 in us-east-1a"):
             faults.put(KillInstance(endpoint="b"))
         with pytest.raises(FaultError, match="running: none"):
             Faults().put(FreezeInstance())
