@@ -377,19 +377,29 @@ def test_a_stream_that_nobody_reads_holds_the_server_back(talk):
     assert talk(conversation, much) == (count * len(PART), count)
 
 
-def test_a_server_that_hangs_up_at_once_breaks_every_request_and_none_waits_for_ever(talk):
+def test_a_connection_that_ends_before_the_request_is_sent_breaks_it(talk, monkeypatch):
+    """Nobody tells who writes to it: the loop has told already."""
+    connect = HttpClient._connect
+
+    async def connect_and_lose(client):
+        connection = await connect(client)
+        await until(lambda: not connection.reusable)
+        for _ in range(10):  # the loop has told everybody
+            await asyncio.sleep(0)
+        return connection
+
     async def hang_up(_reader, writer):
         writer.close()
 
     async def conversation(_client, _scripted):
         server = await asyncio.start_server(hang_up, "127.0.0.1", 0)
         client = HttpClient(server.sockets[0].getsockname()[1])
-        for _ in range(100):
-            with pytest.raises(ConnectionBroken):
-                await get(client)
-            with pytest.raises(ConnectionBroken):
-                async with client.stream("GET", "/"):
-                    pytest.fail("there is no answer")
+        with pytest.raises(ConnectionBroken):
+            await get(client)
+        with pytest.raises(ConnectionBroken):
+            async with client.stream("GET", "/"):
+                pytest.fail("there is no answer")
         server.close()
 
+    monkeypatch.setattr(HttpClient, "_connect", connect_and_lose)
     talk(conversation)
