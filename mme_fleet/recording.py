@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from mme_fleet.events import Action, Event
 from mme_fleet.fleet import Fleet
 
-__all__ = ["Recorder", "ReplayMismatchError", "Step", "replay"]
+__all__ = ["Recorder", "ReplayMismatchError", "Step", "compare", "replay"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,11 @@ def replay(steps: Iterable[Step], fleet: Fleet) -> int:
     """
     count = 0
     for count, step in enumerate(steps, 1):
-        actions = fleet.on(step.event, step.now)
-        if actions != step.actions:
-            raise ReplayMismatchError(f"step {count}, {step.event}: recorded {step.actions}, replayed {actions}")
+        compare(count, step, fleet.on(step.event, step.now))
     return count
+
+
+def compare(number: int, step: Step, actions: tuple[Action, ...]) -> None:
+    """Raise `ReplayMismatchError` if a replay of the recorded step of that number gave other actions."""
+    if actions != step.actions:
+        raise ReplayMismatchError(f"step {number}, {step.event}: recorded {step.actions}, replayed {actions}")

@@ -39,7 +39,7 @@ from mme_fleet.events import (
     ZoneLost,
 )
 from mme_fleet.generation import Generation, Server
-from mme_fleet.recording import Step
+from mme_fleet.recording import Step, compare
 from mme_fleet.results import RequestAnswer, SimulationResults
 from mme_fleet.routing import Router, StickyRouter
 from mme_fleet.settings import FleetSettings
@@ -125,7 +125,7 @@ class Simulator:
             Release: self._release,
         }
         self._results = SimulationResults()
-        self._running = False
+        self._running = self._replayed = False
         self._generations: list[Generation] = []
         self._generation = self._make_generation(settings or FleetSettings(), router)
         for policy in policies:
@@ -226,7 +226,10 @@ class Simulator:
 
         Raises:
             ValueError: a time is over, or ``until`` is not finite.
+            RuntimeError: the fleet is that of a replay.
         """
+        if self._replayed:
+            raise RuntimeError("the simulator has replayed a recording, whose servers it does not have: make a new one for a run")
         if until is not None and not math.isfinite(until):
             raise ValueError(f"until is {until}: use a time that comes, or None")
         results = self._results = SimulationResults()
@@ -243,6 +246,59 @@ class Simulator:
             self._running = False
         results.ended_at = self._now = max(self._now, self._now if until is None else until)
         return results
+
+    def replay(self, steps: Iterable[Step]) -> SimulationResults:
+        """Take a recorded run, of real servers too, in place of requests, changes and costs, and check that the fleet acts alike.
+
+        Every event comes at its recorded time, through the fleet and its router, and is told to the observers; what policies have set for
+        a time before it happens first. The recording says how the work ended that the actions ask for: they are compared and counted,
+        and not executed. The router must be in the state that the recorded one had.
+
+        Args:
+            steps: of one fleet, from its beginning (`mme_fleet.Recorder`, a `StepObserver`, `mme_local.dataplane.DataPlane.recording`).
+
+        Raises:
+            RuntimeError: the fleet is not fresh: make the simulator without instances, and replay once.
+            ReplayMismatchError: at the first step whose actions differ.
+            ValueError: a time is over, or an event cannot be.
+        """
+        fleet, results = self._generation.fleet, SimulationResults()
+        snapshot = fleet.snapshot()
+        if snapshot.instances or snapshot.requests or self._replayed:
+            raise RuntimeError("the fleet is not fresh: replay with a new simulator that has no instances")
+        self._results = results
+        self._running = self._replayed = True
+        try:
+            for number, step in enumerate(steps, 1):
+                if step.now < self._now:
+                    raise ValueError(f"step {number} is at {step.now}, but it is {self._now}: steps must ascend in time")
+                while self._heap[0][0] <= step.now:
+                    self._step()
+                self._now = step.now
+                compare(number, step, fleet.on(step.event, step.now))
+                for observe in self._observers:
+                    observe(self._generation.name, step)
+                self._count(step)
+        finally:
+            self._running = False
+        results.ended_at = self._now
+        return results
+
+    def _count(self, step: Step) -> None:
+        """What a replayed step adds to the results."""
+        results, event = self._results, step.event
+        if isinstance(event, Request):
+            results.requests += 1
+            self._waiting[event.request] = step.now
+        results.loads += isinstance(event, Loaded)
+        for action in step.actions:
+            if isinstance(action, Forward):
+                self._forwarded(action, self._waiting[action.request])
+            elif isinstance(action, Reply):
+                self._reply(self._generation, action)
+            else:
+                results.downloads += isinstance(action, Download)
+                results.unloads += isinstance(action, Unload)
 
     def _take(self, requests: Iterable[tuple[float, str]]) -> None:
         """The requests as they come, and what is due between them: the hot loop."""
@@ -357,16 +413,20 @@ class Simulator:
             asked.instance, asked.cold = action.instance, action.cold
         else:
             arrived = self._waiting[number]
-            if action.cold:
-                self._results.cold_at.append(arrived)
-                self._results.waits.append(now - arrived)
-            else:
-                self._results.hits += 1
+            self._forwarded(action, arrived)
             if not self._observers:
                 del self._waiting[number]
                 heappush(self._heap, (done, number, arrived, status, generation))
                 return
         heappush(self._heap, (done, number, None, self._tell, (generation, Replied(number, status))))
+
+    def _forwarded(self, action: Forward, arrived: float) -> None:
+        """Count a caller's request that is forwarded."""
+        if action.cold:
+            self._results.cold_at.append(arrived)
+            self._results.waits.append(self._now - arrived)
+        else:
+            self._results.hits += 1
 
     def _reply(self, _generation: Generation, action: Reply) -> None:
         error = action.error

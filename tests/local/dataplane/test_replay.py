@@ -6,11 +6,28 @@ from dataclasses import replace
 
 import pytest
 
-from mme_fleet import Discard, Fleet, InstanceDraining, InstanceLost, InstanceUp, Load, LoadFailed, Release, ReplayMismatchError, Unload
+from mme_fleet import (
+    Costs,
+    Discard,
+    Fleet,
+    Forward,
+    InstanceDraining,
+    InstanceLost,
+    InstanceUp,
+    Load,
+    Loaded,
+    LoadFailed,
+    Release,
+    ReplayMismatchError,
+    Request,
+    Simulator,
+    Unload,
+)
 from mme_fleet import replay as replay_steps
 
 MIB = 1024 * 1024
 SCRIPTED = "000000000000.dkr.ecr.us-east-1.amazonaws.com/scripted:1"
+COSTS = Costs(unpacked_bytes=lambda _model: 1)  # does not matter: a recording says how its work ended
 
 
 @pytest.fixture(scope="module")
@@ -70,6 +87,28 @@ def test_the_run_has_everything_that_happens_to_fleets(run):
 def test_a_fresh_engine_does_the_same(run):
     steps, settings = run
     assert replay_steps(steps, Fleet(settings)) == len(steps)
+
+
+def test_the_simulator_does_the_same(run):
+    steps, settings = run
+    seen = []
+    simulator = Simulator(COSTS, [], settings=settings, observers=[lambda _fleet, step: seen.append(step)])
+    results = simulator.replay(steps)
+    assert seen == list(steps)
+    events = Counter(type(step.event) for step in steps)
+    actions = Counter(type(action) for step in steps for action in step.actions)
+    assert results.requests == results.answered == events[Request] == 6 + 3 + 12 + 6 + 6 + 6
+    assert results.errors["ValidationError", None] == 1
+    assert results.errors["ModelError", 507] == 1
+    assert (results.loads, results.unloads) == (events[Loaded], actions[Unload])
+    assert len(results.waits) == sum(action.cold for step in steps for action in step.actions if isinstance(action, Forward))
+    assert [instance.instance for instance in simulator.snapshot().instances] == ["AllTraffic-1"]
+
+
+def test_a_simulator_with_other_settings_does_not(run):
+    steps, settings = run
+    with pytest.raises(ReplayMismatchError):
+        Simulator(COSTS, [], settings=replace(settings, model_overhead_bytes=1)).replay(steps)
 
 
 def test_an_engine_with_other_settings_does_not(run):
