@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import socket
 import time
@@ -9,7 +10,8 @@ from contextlib import closing, suppress
 
 import pytest
 
-from mme_local.http_server import HEAD_BYTES, new_event_loop
+from mme_local.http_server import HEAD_BYTES, new_event_loop, serve
+from mme_local.wire import StreamReply, send_stream
 
 HEALTH = b"GET /_ministack/health HTTP/1.1\r\nHost: 127.0.0.1\r\n"
 
@@ -114,6 +116,47 @@ def test_a_web_socket_of_no_api_is_refused(connection):
         b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
     )
     assert connection.answer()[0] == 403
+
+
+def test_a_caller_who_leaves_a_stream_ends_what_it_comes_from():
+    async def scenario():
+        closed = asyncio.Event()
+
+        async def parts():
+            yield b"first"
+            await asyncio.Event().wait()  # the source has no more to send, and does not end
+
+        async def close():
+            closed.set()
+
+        async def application(scope, receive, send):
+            if scope["type"] == "lifespan":
+                for stage in ("startup", "shutdown"):
+                    await receive()
+                    await send({"type": f"lifespan.{stage}.complete"})
+                return
+            while (await receive()).get("more_body"):
+                pass
+            await send_stream(receive, send, StreamReply(200, {"Content-Type": "text/plain"}, parts(), close))
+
+        stop = asyncio.Event()
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            serving = asyncio.create_task(serve(application, listener, stop))
+            reader, writer = await asyncio.open_connection(*listener.getsockname())
+            writer.write(b"POST / HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 2\r\n\r\nok")
+            await reader.readuntil(b"first")
+            assert not closed.is_set()
+            writer.close()
+            async with asyncio.timeout(10):
+                await closed.wait()
+            stop.set()
+            await serving
+
+    loop = new_event_loop()
+    try:
+        loop.run_until_complete(scenario())
+    finally:
+        loop.close()
 
 
 def test_the_loops_time_is_exact_and_goes_on_while_callbacks_run():
