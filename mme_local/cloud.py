@@ -24,7 +24,7 @@ from mme_local import toolchain
 from mme_local.addresses import local_api_url
 from mme_local.credentials import Credentials
 from mme_local.fault_client import FaultsClient
-from mme_local.folders import end_processes_in, forget_run, make_run
+from mme_local.folders import end_processes_of, forget_run, make_run
 from mme_local.gateway import Orders
 from mme_local.settings import ACCOUNT, REGION, LocalSettings
 
@@ -66,6 +66,7 @@ class LocalCloud:
         self._ephemeral = directory is None
         self._directory = directory
         self._process: subprocess.Popen[str] | None = None
+        self._run: Path | None = None
         self._log: BinaryIO | None = None
         self.admin = Credentials.generate()
         self.endpoint_url = ""
@@ -107,7 +108,7 @@ class LocalCloud:
         lock = self._claim_directory(listener)
         port = listener.getsockname()[1]
         self.endpoint_url = f"http://127.0.0.1:{port}"
-        run = make_run(self.directory)
+        run = self._run = make_run(self.directory)
         orders = Orders(listener.fileno(), lock.fileno(), port, self.directory, run, self._ephemeral, self.admin, self._settings)
         try:
             # Kept open to be read: a gateway that fails takes a temporary folder with it.
@@ -150,8 +151,10 @@ class LocalCloud:
             process.stdin.close()
         if self._log is not None:
             self._log.close()
-        end_processes_in(self.directory)
-        forget_run(self.directory)
+        # Also what a thread of the gateway wrote there while it ended.
+        assert self._run is not None
+        end_processes_of(self._run)
+        forget_run(self.directory, self._run)
         if self._ephemeral:
             shutil.rmtree(self.directory, ignore_errors=True)
             self._directory = None

@@ -95,14 +95,13 @@ def main() -> None:
     logging.basicConfig(level=orders.settings.log_level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     for descriptor in (orders.socket, orders.lock):
         os.set_inheritable(descriptor, False)  # uvloop closes no descriptors in its children
-    watchdog = Watchdog(orders.run, orders.directory, ephemeral=orders.ephemeral)
+    _watchdog = Watchdog(orders.run, orders.directory, ephemeral=orders.ephemeral)
     try:
         _run(orders)
     except BaseException:
         logger.exception("the gateway failed")
         raise
     finally:
-        watchdog.dismiss()
         ended = _end_children()
         forget_run(orders.directory)
         if orders.ephemeral:
@@ -179,7 +178,7 @@ def _end_children() -> bool:
     deadline = time.monotonic() + _CHILDREN_SECONDS
     while time.monotonic() < deadline:
         try:
-            if os.waitpid(-1, os.WNOHANG) == (0, 0):
+            if os.waitpid(0, os.WNOHANG) == (0, 0):  # of this process group, so the watchdog may stay
                 time.sleep(0.01)
         except ChildProcessError:
             return True

@@ -1,8 +1,8 @@
-"""Outlives a gateway that is killed, and ends what it left: model servers, Lambda workers and the folder of the run.
+"""Outlives a gateway, and ends what it left: model servers, Lambda workers and the folder of the run.
 
-``python watchdog.py RUN DIRECTORY EPHEMERAL``, a process and a session of its own, that waits on its standard input. A gateway that ends
-in order writes a byte first; a pipe that closes without one means that the gateway was killed, alone or with its parent. It uses the
-standard library alone and keeps its working folder out of the run.
+``python watchdog.py RUN DIRECTORY EPHEMERAL``, a process and a session of its own, that waits until its standard input closes: the
+gateway has ended, however. One that was killed, alone or with its parent, leaves everything; one that ends in order leaves at most
+what a thread of the emulator wrote while it went. It uses the standard library alone and keeps its working folder out of the run.
 """
 
 from __future__ import annotations
@@ -12,17 +12,15 @@ import shutil
 import subprocess
 import sys
 import time
-from contextlib import suppress
 from pathlib import Path
 
 __all__ = ["Watchdog"]
 
-_DISMISS_SECONDS = 5.0
 _ROUNDS, _ROUND_SECONDS = 200, 0.05
 
 
 class Watchdog:
-    """The watchdog of this process.
+    """The watchdog of this process, which holds its pipe to the last.
 
     Args:
         run: folder of the run, in which everything works that shall end.
@@ -39,22 +37,12 @@ class Watchdog:
             start_new_session=True,
         )
 
-    def dismiss(self) -> None:
-        """Send it away: everything ends in order."""
-        assert self._process.stdin is not None
-        with suppress(BrokenPipeError):
-            self._process.stdin.write(b".")
-            self._process.stdin.close()
-        with suppress(subprocess.TimeoutExpired):
-            self._process.wait(_DISMISS_SECONDS)
-
 
 def main(run: Path, directory: Path, *, ephemeral: bool) -> None:
-    """Wait for the gateway's end; clean up after it if it did not say that it will."""
+    """Wait for the gateway's end and clean up after it."""
     from mme_local.folders import end_processes_of, forget_run
 
-    if os.read(0, 1):
-        return
+    os.read(0, 1)  # nobody writes
     for _ in range(_ROUNDS):  # a server that was about to start a worker may have done so
         if not end_processes_of(run):
             break

@@ -160,7 +160,37 @@ def test_killing_parent_and_gateway_together_leaves_no_model_server(short_path):
 def test_a_watchdog_goes_with_its_gateway(tmp_path):
     with LocalCloud(directory=tmp_path):
         assert watchdogs(tmp_path)
-    assert not watchdogs(tmp_path)
+    wait_until(lambda: not watchdogs(tmp_path))
+
+
+def test_what_a_thread_of_the_gateway_writes_while_it_ends_goes_with_the_stop(tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    cloud = LocalCloud()
+    cloud.start()
+    run = (cloud.directory / "run").readlink()
+    (gateway,) = [process for process in processes_in(tmp_path) if "mme_local.gateway" in process.cmdline()]
+    gateway.terminate()
+    wait_until(lambda: not cloud.running)
+    (run / "tmp" / "a-function" / "code").mkdir(parents=True)
+    cloud.stop()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_a_gateway_leaves_behind_goes_though_nobody_stops_it(tmp_path, monkeypatch):
+    """A watchdog cleans up after a gateway that ended in order, too."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    cloud = LocalCloud()
+    cloud.start()
+    run = (cloud.directory / "run").readlink()
+    (watchdog,) = watchdogs(run)
+    watchdog.suspend()
+    (gateway,) = [process for process in processes_in(tmp_path) if "mme_local.gateway" in process.cmdline()]
+    gateway.terminate()
+    wait_until(lambda: not cloud.running)
+    (run / "tmp" / "a-function" / "code").mkdir(parents=True)
+    watchdog.resume()
+    wait_until(lambda: not run.exists())
+    cloud.stop()
 
 
 def watchdogs(directory):
