@@ -84,7 +84,13 @@ class Services:
             deliver_event, now=self._clock.time, duplicate_share=settings.duplicate_event_share, copies=self._faults.event_copies
         )
         self._feed = Feed(self._clock.time)
-        self._activity = Activity(self._feed, self._born, time.time, settings.data_plane.fleet_settings().memory_bytes)
+        self._activity = Activity(
+            self._feed,
+            self._born,
+            time.time,
+            settings.data_plane.fleet_settings().memory_bytes,
+            caches=lambda fleet: self._data_plane is None or self._data_plane.caches(fleet),
+        )
         self._metrics = MetricStore(self._clock.time)
         self._alarms = Alarms(self._metrics, self._clock, region=REGION, account=ACCOUNT)
         connect(self._alarms, EmulatorMessenger(), self._events.publish, region=REGION, account=ACCOUNT)
@@ -112,7 +118,8 @@ class Services:
             self._clock,
             variants=lambda: variants_of(self._sagemaker),
             owner=self._sagemaker.owner,
-            fleets=lambda: self._data_plane.status() if self._data_plane else [],
+            use=lambda: self._data_plane.use() if self._data_plane else [],
+            names=lambda: self._data_plane.names() if self._data_plane else [],
         )
         self._endpoint_metrics.start()
         capacity = SageMakerCapacity(self._sagemaker)

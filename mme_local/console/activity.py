@@ -30,6 +30,8 @@ from mme_local.console.feed import Feed
 __all__ = ["Activity", "Counters", "Second", "tenant_of"]
 
 _SECONDS = 120
+_TENANTS = 1000
+"""The busiest tenants that stay known by name, when twice as many have come: anybody may call with any TargetModel."""
 
 
 def tenant_of(model: str) -> str:
@@ -46,6 +48,10 @@ class Tenant:
     hits: int = 0
     errors: int = 0
 
+    def document(self) -> dict[str, int]:
+        """The JSON form."""
+        return {"requests": self.requests, "hits": self.hits, "errors": self.errors}
+
 
 @dataclass(slots=True)
 class Counters:
@@ -55,13 +61,14 @@ class Counters:
         requests: that reached a fleet.
         hits: of them, those that found their model in memory.
         cold_loads: loads completed.
-        evictions: models unloaded to make room.
+        evictions: models unloaded to make room; without a cache none.
         errors: requests that failed.
         failed_loads: downloads and loads that failed.
         instances_lost: how often an instance was lost.
         errors_by_code: error name -> requests.
         loads_by_model: TargetModel -> loads completed.
-        tenants: tenant -> its requests.
+        tenants: tenant -> its requests, of the busiest.
+        others: requests of the tenants that are no longer known by name.
     """
 
     requests: int = 0
@@ -74,6 +81,24 @@ class Counters:
     errors_by_code: Counter[str] = field(default_factory=Counter)
     loads_by_model: Counter[str] = field(default_factory=Counter)
     tenants: dict[str, Tenant] = field(default_factory=dict)
+    others: Tenant = field(default_factory=Tenant)
+
+    def tenant(self, name: str) -> Tenant:
+        """The requests of a tenant, known by name from now on."""
+        tenant = self.tenants.get(name)
+        if tenant is None:
+            if len(self.tenants) >= 2 * _TENANTS:
+                self._sum_up()
+            tenant = self.tenants[name] = Tenant()
+        return tenant
+
+    def _sum_up(self) -> None:
+        busiest = sorted(self.tenants.items(), key=lambda item: item[1].requests, reverse=True)
+        self.tenants = dict(busiest[:_TENANTS])
+        for _name, tenant in busiest[_TENANTS:]:
+            self.others.requests += tenant.requests
+            self.others.hits += tenant.hits
+            self.others.errors += tenant.errors
 
     def document(self) -> dict[str, Any]:
         """The JSON form, without models and tenants."""
@@ -118,15 +143,22 @@ class Activity:
 
     Args:
         feed: takes what is worth showing by itself: everything but single requests that succeed.
-        born: what tells two endpoints of one name apart, such as the moment of its creation.
+        born: what tells two endpoints of one name apart, such as the moment of its creation; None for one that is not there.
         clock: real seconds since the epoch.
         memory_bytes: what a model of so many unpacked bytes takes in memory, unless its server says otherwise.
+        caches: whether a fleet unloads models only to make room.
     """
 
     def __init__(
-        self, feed: Feed, born: Callable[[str], object], clock: Callable[[], float], memory_bytes: Callable[[int], int] = int
+        self,
+        feed: Feed,
+        born: Callable[[str], object],
+        clock: Callable[[], float],
+        memory_bytes: Callable[[int], int] = int,
+        *,
+        caches: Callable[[str], bool] = lambda _fleet: True,
     ) -> None:
-        self._feed, self._born, self._clock, self._memory_bytes = feed, born, clock, memory_bytes
+        self._feed, self._born, self._clock, self._memory_bytes, self._caches = feed, born, clock, memory_bytes, caches
         self._unpacked: dict[tuple[str, str], int] = {}
         self._counters: dict[str, tuple[object, Counters]] = {}
         self._under_way: dict[tuple[str, int], str] = {}
@@ -145,11 +177,16 @@ class Activity:
         return list(self._seconds)
 
     def forget(self, endpoints: Mapping[str, object]) -> None:
-        """Drop the counters of all endpoints but these."""
-        for name in self._counters.keys() - endpoints.keys():
+        """Drop what is known of all endpoints but these; a new endpoint is an occasion, too."""
+        self._keep(endpoints.__contains__)
+
+    def _keep(self, there: Callable[[str], bool]) -> None:
+        for name in [name for name in self._counters if not there(name)]:
             del self._counters[name]
-        for known in [known for known in self._unpacked if known[0] not in endpoints]:
-            del self._unpacked[known]
+        tables: tuple[dict[Any, Any], ...] = self._unpacked, self._under_way, self._loading, self._up
+        for known in tables:
+            for key in [key for key in known if not there(key[0].partition(".")[0])]:
+                del known[key]
 
     def clear(self) -> None:
         """Forget everything."""
@@ -207,6 +244,7 @@ class Activity:
         born = self._born(endpoint)
         known = self._counters.get(endpoint)
         if known is None or known[0] != born:
+            self._keep(lambda name: name == endpoint or self._born(name) is not None)
             known = self._counters[endpoint] = born, Counters()
         return known[1]
 
@@ -218,10 +256,7 @@ class Activity:
 
     def _request(self, counters: Counters, fleet: str, event: Request, actions: tuple[Action, ...]) -> None:
         second = self._second()
-        name = tenant_of(event.model)
-        tenant = counters.tenants.get(name)
-        if tenant is None:
-            tenant = counters.tenants[name] = Tenant()
+        tenant = counters.tenant(tenant_of(event.model))
         counters.requests += 1
         tenant.requests += 1
         second.requests += 1
@@ -238,8 +273,7 @@ class Activity:
                 counters.errors += 1
                 counters.errors_by_code[action.error.code] += 1
                 self._second().errors += 1
-                if (tenant := counters.tenants.get(tenant_of(model))) is not None:
-                    tenant.errors += 1
+                counters.tenants.get(tenant_of(model), counters.others).errors += 1
                 self._put(
                     "error", fleet, None, model=model, code=action.error.code, status=action.error.status, message=action.error.message
                 )
@@ -248,12 +282,15 @@ class Activity:
             if isinstance(action, Download) or key not in self._loading:
                 self._loading[key] = now
                 self._put("load", fleet, action.instance, model=action.model, from_disk=isinstance(action, Load))
+        elif isinstance(action, Unload) and not self._caches(fleet):
+            self._put("unloaded", fleet, action.instance, model=action.model)
         elif isinstance(action, Unload):
             counters.evictions += 1
             self._second().evictions += 1
             self._put("evicted", fleet, action.instance, model=action.model)
         elif isinstance(action, Release):
             self._forget_loads(fleet, action.instance)
+            self._up.pop((fleet, action.instance), None)
             self._put("instance-gone", fleet, action.instance)
 
     def _lost(self, counters: Counters, fleet: str, instance: str) -> None:

@@ -96,11 +96,9 @@ class Status:
             "modified": endpoint.modified.timestamp(),
             **counters.document(),
             **({"loads_by_model": dict(counters.loads_by_model)} if models else {}),
-            "tenants": [
-                {"tenant": name, "requests": tenant.requests, "hits": tenant.hits, "errors": tenant.errors}
-                for name, tenant in tenants[:_TENANTS]
-            ],
+            "tenants": [{"tenant": name, **tenant.document()} for name, tenant in tenants[:_TENANTS]],
             "tenant_count": len(tenants),
+            "other_tenants": counters.others.document(),
             "variants": [_variant(variant) for variant in endpoint.variants],
             "components": [_component(component) for component in components],
             "instances": [_instance(fleet, instance, current, models=models) for fleet in fleets for instance in fleet["instances"]],

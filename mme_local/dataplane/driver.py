@@ -278,6 +278,25 @@ class FleetDriver:
     def _state_unknown_to_the_fleet(self, instance_id: str) -> str:
         return "draining" if self._stopping or instance_id in self._draining else "starting"
 
+    def use(self) -> dict[str, Any]:
+        """See `mme_local.dataplane.DataPlane.use`."""
+        used = self._fleet.used_bytes()
+        instances = [
+            {
+                "id": instance.id,
+                "pid": instance.pid,
+                "memory_bytes": used.get(instance.id, 0),
+                "memory_budget_bytes": instance.memory_bytes,
+            }
+            for instance in self._instances.values()
+        ]
+        return {"name": self._spec.endpoint_name, "instances": instances}
+
+    @property
+    def caches(self) -> bool:
+        """Whether models stay in memory when their requests are answered: the `ModelCacheSetting`."""
+        return self._spec.cache_enabled
+
     def instances(self) -> list[ServerInstance]:
         """The instances, starting and draining ones included."""
         return list(self._instances.values())

@@ -122,6 +122,19 @@ class DataPlane:
         """
         return [driver.status() for driver in self._fleets.values()]
 
+    def use(self) -> list[dict[str, Any]]:
+        """Of `status` what each instance takes, and its process: as cheap with ten thousand models as with none."""
+        return [driver.use() for driver in self._fleets.values()]
+
+    def names(self) -> list[str]:
+        """The names of the fleets."""
+        return list(self._fleets)
+
+    def caches(self, endpoint_name: str) -> bool:
+        """Whether a fleet keeps models in memory when their requests are answered; so does one that is not there."""
+        driver = self._fleets.get(endpoint_name)
+        return driver is None or driver.caches
+
     def instances(self) -> list[ServerInstance]:
         """All instances of all fleets: what fault control may strike."""
         return [instance for driver in self._fleets.values() for instance in driver.instances()]

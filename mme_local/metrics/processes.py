@@ -50,7 +50,7 @@ class ProcessMeter:
         """The use of every instance since the last call, by fleet.
 
         Args:
-            fleets: as `mme_local.dataplane.DataPlane.status` gives them. A process that serves several instances belongs to none of them.
+            fleets: as `mme_local.dataplane.DataPlane.use` gives them. A process that serves several instances belongs to none of them.
         """
         pids = [instance["pid"] for fleet in fleets for instance in fleet["instances"] if instance["pid"] is not None]
         own = {pid for pid in pids if pids.count(pid) == 1}

@@ -81,7 +81,8 @@ class EndpointMetrics:
         clock: the cloud's clock.
         variants: the production variants of all endpoints.
         owner: whose a fleet is, as soon as it runs; ``None`` for an unknown one.
-        fleets: `mme_local.dataplane.DataPlane.status`.
+        use: `mme_local.dataplane.DataPlane.use`.
+        names: `mme_local.dataplane.DataPlane.names`.
         meter: measures processes.
     """
 
@@ -92,10 +93,11 @@ class EndpointMetrics:
         *,
         variants: Callable[[], Sequence[VariantFacts]],
         owner: Callable[[str], Owner | None],
-        fleets: Callable[[], Sequence[Mapping[str, Any]]],
+        use: Callable[[], Sequence[Mapping[str, Any]]],
+        names: Callable[[], Sequence[str]],
         meter: ProcessMeter | None = None,
     ) -> None:
-        self._sink, self._clock, self._variants, self._owner, self._fleets = sink, clock, variants, owner, fleets
+        self._sink, self._clock, self._variants, self._owner, self._use, self._names = sink, clock, variants, owner, use, names
         self._meter = meter or ProcessMeter()
         self._observed: dict[str, FleetObservation] = {}
         self._owners: dict[str, Owner] = {}
@@ -194,7 +196,7 @@ class EndpointMetrics:
         await self._measure()
         for moment, seen in happened:
             self._publish_uses(moment, seen)
-        running = {fleet["name"] for fleet in self._fleets()}
+        running = set(self._names())
         for name in [name for name, observation in self._observed.items() if name not in running and not observation.minutes]:
             del self._observed[name]
             self._owners.pop(name, None)
@@ -220,7 +222,7 @@ class EndpointMetrics:
     async def _measure(self) -> None:
         if time.monotonic() - self._measured_at < _MEASURED_SECONDS:
             return
-        self._uses = await asyncio.to_thread(self._meter.measure, list(self._fleets()))
+        self._uses = await asyncio.to_thread(self._meter.measure, list(self._use()))
         self._measured_at = time.monotonic()
 
     # Ten seconds.

@@ -63,7 +63,7 @@ export class Fleets {
     const row = this.instances.get(`${item.fleet}/${item.instance}`);
     if (!row) return;
     if (item.type === "loaded") row.map.add(item.model, item.bytes ?? row.usual(), tenantSlot(tenantOf(item.model)));
-    else if (item.type === "evicted") row.map.remove(item.model);
+    else if (item.type === "evicted" || item.type === "unloaded") row.map.remove(item.model);
     else if (item.type === "instance-up" || item.type === "instance-lost") row.map.reset(row.map.budget, []);
   }
 

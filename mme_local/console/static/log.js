@@ -9,7 +9,7 @@ const DRAW_MS = 250;
 const WAITING = 2000;
 
 const KINDS = {
-  loads: ["Loads", ["loaded"]],
+  loads: ["Loads", ["loaded", "unloaded"]],
   evictions: ["Evictions", ["evicted"]],
   errors: ["Errors", ["error", "load-failed"]],
   instances: ["Instances", ["instance-up", "instance-lost", "instance-draining", "instance-gone", "reset"]],
@@ -28,6 +28,7 @@ const solid = (name) => name.replaceAll("-", "\u2011");
 const WORDS = {
   loaded: (item) => ["good", [b(short(item.model)), " loaded ", quiet(`${solid(item.instance)}${item.seconds === null ? "" : `\u00a0·\u00a0${item.seconds.toFixed(2)}\u00a0s`}`)]],
   evicted: (item) => ["warn", [b(short(item.model)), " evicted ", quiet(solid(item.instance))]],
+  unloaded: (item) => ["", [b(short(item.model)), " unloaded ", quiet(solid(item.instance))]],
   "load-failed": (item) => ["bad", [b(short(item.model)), ` not loaded: ${item.reason} `, quiet(item.message || item.instance)]],
   error: (item) => ["bad", [b(item.code), ` ${item.status} `, quiet(`${short(item.model)} · ${item.message}`)]],
   "instance-up": (item) => ["accent", [b(solid(item.instance)), " is up ", quiet(item.endpoint)]],
@@ -97,7 +98,7 @@ export class Log {
     if (this.paused) return;
     const shown = this.waiting.filter((item) => !this.hidden.has(KIND_OF[item.type]));
     const rest = shown.splice(0, Math.max(0, shown.length - ROWS_AT_ONCE));
-    const rare = rest.filter((item) => !["loaded", "evicted", "error", "load-failed"].includes(item.type));
+    const rare = rest.filter((item) => !["loaded", "unloaded", "evicted", "error", "load-failed"].includes(item.type));
     const rows = [...rare.slice(-ROWS_AT_ONCE), ...shown].map((item) => this.row(item));
     const summed = rest.length - rare.length;
     if (summed || this.missed) rows.unshift(this.sum(rest, shown[0]?.time ?? rest.at(-1)?.time));
@@ -114,7 +115,7 @@ export class Log {
   }
 
   sum(rest, at) {
-    const parts = [["loaded", "load"], ["evicted", "eviction"], ["error", "error"], ["load-failed", "failed load"]]
+    const parts = [["loaded", "load"], ["unloaded", "unload"], ["evicted", "eviction"], ["error", "error"], ["load-failed", "failed load"]]
       .map(([type, word]) => [rest.filter((item) => item.type === type).length, word])
       .filter(([number]) => number)
       .map(([number, word]) => plural(number, word));

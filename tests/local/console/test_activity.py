@@ -24,16 +24,16 @@ from mme_fleet import (
     Unloaded,
     ZoneLost,
 )
-from mme_local.console.activity import Activity, tenant_of
+from mme_local.console.activity import Activity, Counters, tenant_of
 from mme_local.console.feed import Feed
 
 
 class Driver:
     """A fleet whose loads are done at once, observed."""
 
-    def __init__(self, activity, name, instances=1, memory=10, zones="a"):
+    def __init__(self, activity, name, instances=1, memory=10, zones="a", cache=True):
         self.activity, self.name, self.now, self.requests = activity, name, 0.0, 0
-        self.fleet = Fleet(FleetSettings(model_overhead_bytes=0))
+        self.fleet = Fleet(FleetSettings(model_overhead_bytes=0, cache_enabled=cache))
         self.failing = set()
         for number in range(instances):
             self.tell(InstanceUp(f"v-{number + 1}", memory, 1000, zone=zones[number % len(zones)]))
@@ -161,6 +161,38 @@ def test_nothing_is_kept_of_requests_that_were_answered(activity):
         driver.invoke(f"a/{number % 5}")
     assert activity._under_way == {}
     assert activity._loading == {}
+
+
+def test_without_a_cache_models_are_unloaded_and_none_is_evicted(feed):
+    activity = Activity(feed, lambda _endpoint: 1, lambda: 100.0, caches=lambda fleet: fleet != "shared.1.v")
+    driver = Driver(activity, "shared.1.v", cache=False)
+    for number in range(6):
+        driver.invoke(f"a/{number}")
+    assert driver.fleet.snapshot().evictions == activity.counters("shared").evictions == activity.seconds()[-1].evictions == 0
+    assert kinds(feed).count("unloaded") == 6
+    assert "evicted" not in kinds(feed)
+
+
+def test_a_new_endpoint_ends_the_memory_of_those_that_are_gone(feed):
+    births = {"first": 1, "kept": 1, "second": 1}
+    activity = Activity(feed, births.get, lambda: 100.0)
+    for name in ("first", "kept"):
+        Driver(activity, f"{name}.1.v").invoke("a/m")
+    del births["first"]
+    Driver(activity, "second.1.v").invoke("a/m")
+    assert set(activity._counters) == {"kept", "second"}
+    assert {fleet for fleet, _ in activity._up} == {"kept.1.v", "second.1.v"}
+    assert {endpoint for endpoint, _ in activity._unpacked} == {"kept", "second"}
+
+
+def test_tenants_beyond_the_busiest_are_summed():
+    counters = Counters()
+    for number in range(10_000):
+        counters.tenant(f"t{number}").requests += 1
+        counters.tenant("busy").requests += 1
+        assert len(counters.tenants) <= 2000
+    assert counters.tenants["busy"].requests == 10_000
+    assert counters.others.requests + sum(tenant.requests for tenant in counters.tenants.values()) == 20_000
 
 
 def test_seconds_are_counted_apart_and_bounded(feed):

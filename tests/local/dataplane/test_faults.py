@@ -181,6 +181,9 @@ def test_a_slow_load_keeps_its_memory_and_its_callers_waiting(cloud, model):
         return state
 
     state = cloud.run(wait_and_see())
+    ((used,),) = [fleet["instances"] for fleet in cloud.plane.use()]
+    assert used == {name: state[name] for name in ("id", "pid", "memory_bytes", "memory_budget_bytes")}
+    assert cloud.plane.names() == [fleet["name"] for fleet in cloud.plane.use()] == ["shared.1.v"]
     assert state["memory_bytes"] >= sum(entry["bytes"] for entry in state["models"]) + cloud.settings.model_overhead_bytes
     restarts = state["restarts"]
     put(cloud, KillInstance())  # the load that was slow goes with its server

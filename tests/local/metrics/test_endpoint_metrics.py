@@ -188,7 +188,15 @@ def make_stage(*variants: VariantFacts) -> Stage:
     def status():
         return [{"name": each.name, "instances": [{"id": one.instance} for one in each.fleet.snapshot().instances]} for each in running]
 
-    metrics = EndpointMetrics(sink, clock, variants=lambda: current, owner=owner_of(current[0]), fleets=status, meter=Uses())
+    metrics = EndpointMetrics(
+        sink,
+        clock,
+        variants=lambda: current,
+        owner=owner_of(current[0]),
+        use=status,
+        names=lambda: [each.name for each in running],
+        meter=Uses(),
+    )
     fleet = VirtualFleet(metrics)
     running.append(fleet)
     return Stage(sink, clock, metrics, fleet, current, running)
