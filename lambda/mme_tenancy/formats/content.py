@@ -14,6 +14,9 @@ Parser = Generator[int, bytes, None]
 """A generator that yields ``n`` to be sent the next ``n`` bytes, or ``-n`` to be sent ``b""`` once ``n`` bytes are skipped."""
 
 
+_WINDOW_BYTES = 1 << 16
+
+
 class ContentFault(Exception):  # noqa: N818 - a fault of the file, turned into a finding; not an error of ours
     """A file is not what it claims to be; the text is what was found.
 
@@ -58,7 +61,13 @@ class Pull:
         self._skip = 0
         self._done = False
         self._steps = 0
-        self._resume(None)
+        try:
+            asked = next(parser)
+        except StopIteration:
+            self._done, asked = True, 0
+        self._wanted, self._skip = max(asked, 0), max(-asked, 0)
+        if not self._done and not asked:
+            self._serve(0, b"")
 
     def feed(self, data: memoryview) -> None:
         """Take the next bytes; raises `ContentFault`."""
@@ -71,31 +80,36 @@ class Pull:
                 self._skip -= step
                 position += step
                 if not self._skip:
-                    self._resume(b"")
-                continue
-            step = min(self._wanted - len(self._buffer), end - position)
-            self._buffer += data[position : position + step]
-            position += step
-            if len(self._buffer) == self._wanted:
-                got = bytes(self._buffer)
-                self._buffer.clear()
-                self._resume(got)
+                    self._serve(0, b"")
+            elif not self._buffer and self._wanted <= min(end - position, _WINDOW_BYTES):
+                position += self._serve(self._wanted, bytes(data[position : position + _WINDOW_BYTES]))
+            else:
+                step = min(self._wanted - len(self._buffer), end - position)
+                self._buffer += data[position : position + step]
+                position += step
+                if len(self._buffer) == self._wanted:
+                    got = bytes(self._buffer)
+                    self._buffer.clear()
+                    self._serve(self._wanted, got)
 
     def close(self) -> None:
         """There are no more bytes; raises `ContentFault` if the parser wants more."""
         if not self._done:
             raise ContentFault("it ends too early")
 
-    def _resume(self, got: bytes | None) -> None:
-        self._wanted = 0
-        while not self._wanted and not self._skip:
-            self._steps += 1
-            if self._steps > MAX_STEPS:
-                raise too_fine()
-            try:
-                asked = next(self._parser) if got is None else self._parser.send(got)
-            except StopIteration:
-                self._done = True
-                return
-            self._wanted, self._skip = max(asked, 0), max(-asked, 0)
-            got = b""
+    def _serve(self, asked: int, window: bytes) -> int:
+        """Give the parser what it asks for as long as that lies in the window; returns how much of it was used up."""
+        send, steps, position, end = self._parser.send, self._steps, 0, len(window)
+        try:
+            while (stop := position + abs(asked)) <= end:
+                got = window[position:stop] if asked > 0 else b""
+                position = stop
+                steps += 1
+                if steps > MAX_STEPS:
+                    raise too_fine()
+                asked = send(got)
+        except StopIteration:
+            self._done, asked = True, 0
+        self._steps = steps
+        self._wanted, self._skip = max(asked, 0), max(-asked, 0)
+        return position
