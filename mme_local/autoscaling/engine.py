@@ -7,9 +7,9 @@ scaling works", "How step scaling works", "How scheduled scaling works", "Suspen
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Any, Protocol
+from typing import Protocol
 
 from mme_local.autoscaling.activities import Activities
 from mme_local.autoscaling.calls import PolicyCall, call_of
@@ -20,9 +20,10 @@ from mme_local.autoscaling.runs import ScheduledRuns
 from mme_local.autoscaling.tracking import HIGH
 from mme_local.clock import CloudClock
 from mme_local.cloudwatch.alarms import Alarm, Transition
+from mme_local.events import Publish
 from mme_local.wire import AwsError
 
-__all__ = ["SCALED_TO_MAX", "AlarmStates", "Publish", "Scaler"]
+__all__ = ["SCALED_TO_MAX", "AlarmStates", "Scaler"]
 
 SCALED_TO_MAX = "Application Auto Scaling Scaling Activity State Change"
 """Detail type of the only event that Application Auto Scaling sends."""
@@ -30,13 +31,6 @@ _SOURCE = "aws.application-autoscaling"
 
 Wanted = tuple[int, PolicyCall]
 """A capacity, and who wants it."""
-
-
-class Publish(Protocol):
-    """`mme_local.events.Events.publish`."""
-
-    def __call__(self, detail_type: str, detail: Mapping[str, Any], resources: Sequence[str], *, source: str) -> None:
-        """Send an event."""
 
 
 class AlarmStates(Protocol):

@@ -6,14 +6,15 @@ The documents are CloudWatch's (user guide: Notify users on alarm changes; Alarm
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 from mme_local.cloudwatch.alarms import Alarm, Alarms, Transition
 from mme_local.cloudwatch.definitions import MetricDefinition
 from mme_local.cloudwatch.evaluation import iso
+from mme_local.events import Publish
 
-__all__ = ["STATE_CHANGE", "Messenger", "Publish", "connect"]
+__all__ = ["STATE_CHANGE", "Messenger", "connect"]
 
 STATE_CHANGE = "CloudWatch Alarm State Change"
 """Detail type of the event."""
@@ -22,13 +23,6 @@ _REGION_NAMES = {"us-east-1": "US East (N. Virginia)"}
 _SUBJECT_CHARACTERS = 100
 
 Document = dict[str, Any]
-
-
-class Publish(Protocol):
-    """Sends an event to EventBridge; `mme_local.events.Events.publish`."""
-
-    def __call__(self, detail_type: str, detail: Mapping[str, Any], resources: Sequence[str], *, source: str = ...) -> None:
-        """Send it."""
 
 
 class Messenger(Protocol):

@@ -7,7 +7,6 @@ sent twice: whether a request whose connection broke has had an effect is for th
 from __future__ import annotations
 
 import asyncio
-import json
 import re
 from collections import deque
 from collections.abc import AsyncIterator, Sequence
@@ -135,11 +134,6 @@ class HttpClient:
             return await connection.exchange(head, body, timeout_seconds)
         finally:
             self._release(connection)
-
-    async def request_json(self, method: str, path: str, document: object) -> HttpResponse:
-        """`request` with a JSON document as its body."""
-        body = json.dumps(document).encode()
-        return await self.request(method, path, headers=((b"Content-Type", b"application/json"),), body=body)
 
     @asynccontextmanager
     async def stream(self, method: str, path: str, *, headers: Headers = (), body: bytes = b"") -> AsyncIterator[HttpStream]:

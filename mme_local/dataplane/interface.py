@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, BinaryIO, Protocol
 
 from mme_facts.limits import INVOKE_STREAM_SECONDS, INVOKE_TIMEOUT_SECONDS
-from mme_fleet import FleetSettings, LeastOutstandingRouter, OneHomeRouter, RandomRouter, Router, Step, StickyRouter
+from mme_fleet import FleetSettings, LeastOutstandingRouter, OneHomeRouter, RandomRouter, Router, StepObserver, StickyRouter
 from mme_local.dataplane.simulated_server import Script
 
 __all__ = [
@@ -89,13 +89,6 @@ class StreamFailed(DataPlaneError):  # noqa: N818 - the name says what happened
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
         self.code = code
-
-
-class StepObserver(Protocol):
-    """Is told every step of every fleet, on the event loop: metrics, the console and recordings are made of them. It must be quick."""
-
-    def __call__(self, fleet: str, step: Step) -> None:
-        """Take one step of the fleet of that name; ``step.now`` is the event loop's time."""
 
 
 @dataclass(frozen=True, slots=True)

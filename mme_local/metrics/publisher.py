@@ -29,12 +29,12 @@ from mme_facts.metrics import COMPONENT_NAMESPACE, INSTANCE_NAMESPACE, INVOCATIO
 from mme_fleet import Step
 from mme_local.clock import CloudClock
 from mme_local.cloudwatch.statistics import Samples
-from mme_local.cloudwatch.store import Metric
+from mme_local.cloudwatch.store import Metric, MetricStore
 from mme_local.metrics.facts import ComponentFacts, InstanceUse, Owner, VariantFacts
 from mme_local.metrics.observation import FleetObservation, Minute
 from mme_local.metrics.processes import ProcessMeter
 
-__all__ = ["EndpointMetrics", "MetricSink"]
+__all__ = ["EndpointMetrics"]
 
 logger = logging.getLogger(__name__)
 
@@ -52,27 +52,6 @@ _Happened = tuple[dict[tuple[str, str], Minute], dict[str, Minute]]
 """What happened in a minute, by endpoint and variant, and by component."""
 
 
-class MetricSink(Protocol):
-    """`mme_local.cloudwatch.store.MetricStore`."""
-
-    def put(
-        self,
-        namespace: str,
-        name: str,
-        dimensions: Mapping[str, str],
-        values: Sequence[float],
-        *,
-        unit: str = "None",
-        timestamp: float,
-        counts: Sequence[float] | None = None,
-        resolution: int = 60,
-    ) -> None:
-        """Add data points."""
-
-    def put_samples(self, metric: Metric, samples: Samples, *, unit: str = "None", timestamp: float) -> None:
-        """Add what was gathered in a minute."""
-
-
 class EndpointMetrics:
     """A `mme_local.dataplane.StepObserver`. It lives on the event loop.
 
@@ -88,7 +67,7 @@ class EndpointMetrics:
 
     def __init__(
         self,
-        sink: MetricSink,
+        sink: MetricStore,
         clock: CloudClock,
         *,
         variants: Callable[[], Sequence[VariantFacts]],

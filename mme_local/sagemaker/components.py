@@ -10,7 +10,6 @@ import asyncio
 import itertools
 import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from contextlib import suppress
 from typing import Any
 
 from mme_local.dataplane.interface import ArtifactSource, FleetSpec
@@ -19,7 +18,7 @@ from mme_local.sagemaker.hosting import ComponentMover, Hosting, Surroundings, c
 from mme_local.sagemaker.placement import Needs
 from mme_local.sagemaker.policies import Policy, component_policy
 from mme_local.sagemaker.resources import Endpoint, FleetOwner, InferenceComponent, Model, Run, Variant
-from mme_local.sagemaker.rollout import DeploymentError, RollbackError
+from mme_local.sagemaker.rollout import DeploymentError, RollbackError, end_fleet
 from mme_local.wire import AwsError, ValidationError
 
 __all__ = ["InferenceComponents", "MakeCopies", "specification_for"]
@@ -172,8 +171,7 @@ class InferenceComponents(ComponentMover):
             self._releasing.clear()
             for component in components:
                 for fleet in _fleets(component):
-                    with suppress(Exception):
-                        await self._around.fleets().stop_fleet(fleet)
+                    await end_fleet(self._around.fleets(), fleet)
 
     # What the endpoint asks.
 

@@ -19,7 +19,7 @@ from mme_local.sagemaker.in_flight import InFlight
 from mme_local.sagemaker.placement import Hosts, capacity_of
 from mme_local.sagemaker.policies import Policy, endpoint_policy
 from mme_local.sagemaker.resources import Deployment, Doing, Endpoint, EndpointConfig, FleetOwner, Fleets, ResourceKind, Run, Variant
-from mme_local.sagemaker.rollout import AlarmStates, Clock, DeploymentError, RollbackError, Rollout
+from mme_local.sagemaker.rollout import AlarmStates, Clock, DeploymentError, RollbackError, Rollout, end_fleet
 from mme_local.sagemaker.settings import ControlPlaneSettings
 from mme_local.wire import ValidationError
 
@@ -180,8 +180,7 @@ class Hosting:
             await cancelled(endpoint.task for endpoint in endpoints)
             for endpoint in endpoints:
                 for fleet in endpoint.all_fleets:
-                    with suppress(Exception):
-                        await self._around.fleets().stop_fleet(fleet)
+                    await end_fleet(self._around.fleets(), fleet)
         self.owners.clear()
 
     # Requests
@@ -324,8 +323,10 @@ class Hosting:
                 logger.warning("endpoint %s: not all copies of its inference components come back: %s", endpoint.name, error)
                 for run in change.new:
                     await self.rollout.stop(run)
-                with suppress(Exception):
+                try:
                     await self.rollout.resize(change.old, None)
+                except Exception:
+                    logger.exception("endpoint %s: not all of its old instances come back", endpoint.name)
         self.components.settle(endpoint.name, moved=False)
         await self.rest(began, self._around.settings.rolling_back_seconds)
 
@@ -381,8 +382,10 @@ class Hosting:
                 variant.desired_count, variant.desired_weight = before[variant.name]
             self.set_status(endpoint, "RollingBack")
             for variant in endpoint.variants:
-                with suppress(Exception):
+                try:
                     await self._resize(endpoint, variant, variant.desired_count)
+                except Exception:
+                    logger.exception("endpoint %s: variant %s keeps %s instances", endpoint.name, variant.name, variant.current_count)
                 variant.current_weight = variant.desired_weight
                 variant.desired_count = variant.current_count
             await self.rest(began, self._around.settings.rolling_back_seconds)

@@ -14,7 +14,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Protocol
 
-from mme_local.dataplane.interface import DataPlaneError
+from mme_local.dataplane.interface import UnknownFleet
 from mme_local.sagemaker.policies import Move, Policy
 from mme_local.sagemaker.resources import Fleets, Run
 
@@ -45,6 +45,15 @@ class DeploymentError(Exception):
 
 class RollbackError(Exception):
     """A deployment failed, and so did going back."""
+
+
+async def end_fleet(fleets: Fleets, name: str) -> None:
+    """Stop a fleet at once; one that is not there is fine, and one that does not stop is logged."""
+    try:
+        with suppress(UnknownFleet):
+            await fleets.stop_fleet(name)
+    except Exception:
+        logger.exception("fleet %s did not stop", name)
 
 
 class Change(Protocol):
@@ -190,11 +199,7 @@ class Rollout:
         """
         run.set_current(0)
         await self._drained(run.name)
-        try:
-            with suppress(DataPlaneError):
-                await self._fleets().stop_fleet(run.name)
-        except Exception:
-            logger.exception("fleet %s did not stop", run.name)
+        await end_fleet(self._fleets(), run.name)
 
     async def _bake(self, change: Change, policy: Policy, move: Move, deadline: float | None) -> None:
         if move.wait_seconds:

@@ -106,9 +106,10 @@ def test_an_empty_post_says_that_it_is_empty_and_a_delete_says_nothing(talk):
     assert b"Content-Length" not in deleted
 
 
-def test_json_goes_out_as_json(talk):
+def test_headers_and_body_go_out_as_given(talk):
     async def conversation(client, scripted):
-        await client.request_json("POST", "/models", {"model_name": "a"})
+        headers = ((b"Content-Type", b"application/json"),)
+        await client.request("POST", "/models", headers=headers, body=b'{"model_name": "a"}')
         return scripted.requests
 
     (sent,) = talk(conversation, OK)
