@@ -18,6 +18,7 @@ from mme_constructs.errors import ThrottleError
 from mme_constructs.gateway_responses import add_problem_responses
 from mme_constructs.pool import ModelPool, function_environment
 from mme_constructs.tenant_function import FunctionSettings, LogSettings, TenantFunction
+from mme_facts.api import OPERATIONS, Function
 from mme_facts.limits import API_GATEWAY_TIMEOUT_SECONDS, ARTIFACT_BYTES
 
 if TYPE_CHECKING:
@@ -26,20 +27,9 @@ if TYPE_CHECKING:
     from mme_constructs.artifact_store import ModelArtifactStore
     from mme_constructs.tenant_registry import TenantRegistry
 
-__all__ = ["ROUTES", "STAGE", "TenantApi", "Throttle"]
+__all__ = ["STAGE", "TenantApi", "Throttle"]
 
 STAGE = "v1"
-ROUTES = (
-    ("PUT", "/tenants/{tenant}", "onboarding"),
-    ("GET", "/tenants/{tenant}", "onboarding"),
-    ("GET", "/tenants/{tenant}/models", "onboarding"),
-    ("GET", "/tenants/{tenant}/models/{model}", "onboarding"),
-    ("POST", "/tenants/{tenant}/models/{model}/versions", "onboarding"),
-    ("GET", "/tenants/{tenant}/models/{model}/versions", "onboarding"),
-    ("GET", "/tenants/{tenant}/models/{model}/versions/{version}", "onboarding"),
-    ("POST", "/tenants/{tenant}/models/{model}/invocations", "invocation"),
-)
-"""Method, path below the stage, function."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -194,11 +184,11 @@ class TenantApi(Construct):
                 scope_permission_to_method=False,
                 timeout=cdk.Duration.seconds(API_GATEWAY_TIMEOUT_SECONDS),
             )
-            for name, function in (("onboarding", self.onboarding), ("invocation", self.invocation))
+            for name, function in ((Function.ONBOARDING, self.onboarding), (Function.INVOCATION, self.invocation))
         }
         root = api.root
-        for method, path, function in ROUTES:
-            root.resource_for_path(path).add_method(method, integrations[function])
+        for operation in OPERATIONS:
+            root.resource_for_path(operation.path).add_method(operation.method, integrations[operation.function])
         add_problem_responses(api)
         acknowledge(
             api,

@@ -3,7 +3,7 @@
 - names: `grammar` (ids, keys, IAM patterns), `table` (the registry's table), `environment` (variables of the functions)
 - SageMaker: `limits`, `instances`, `images`, `dockerfile` (labels of an image), `artifacts` (what an archive may hold),
   `runtime_errors`
-- errors of the API: `problems`
+- the API: `api` (its calls), `problems` (its errors)
 - watching: `metrics` (the catalogue), `thresholds` (rules of alarms, runbook and doctor), `telemetry` (log lines)
 - `lazy` (lazy exports)
 """

@@ -2,11 +2,43 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass, replace
 
 from mme_facts.grammar import VersionId, check_model_id, check_tenant_id
 
-__all__ = ["Model", "Route"]
+__all__ = ["Canary", "Model", "Route", "Target"]
+
+_BUCKETS = 10_000
+"""Sticky keys fall into so many parts: a hundredth of a percent each."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """One version as requests reach it.
+
+    Attributes:
+        version: its id.
+        target_model: what InvokeEndpoint takes as TargetModel.
+    """
+
+    version: str
+    target_model: str
+
+
+@dataclass(frozen=True, slots=True)
+class Canary:
+    """A second version that gets a part of the requests.
+
+    Attributes:
+        version: its id.
+        target_model: what InvokeEndpoint takes as TargetModel.
+        percent: its part of the sticky keys, above 0 and below 100.
+    """
+
+    version: str
+    target_model: str
+    percent: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +50,7 @@ class Route:
         variant: its production variant.
         version: id of the active version.
         target_model: what InvokeEndpoint takes as TargetModel.
+        canary: a second version that gets a part of the requests, if there is one.
         rev: counts the changes of the route.
     """
 
@@ -25,12 +58,21 @@ class Route:
     variant: str
     version: str
     target_model: str
+    canary: Canary | None = None
     rev: int = 1
 
     @property
     def number(self) -> int:
         """Number of the active version."""
         return VersionId.parse(self.version).number
+
+    def choose(self, sticky_key: str) -> Target:
+        """Where the request with this key goes: always the same as long as the route stays, and more keys the higher the percentage."""
+        if self.canary is not None:
+            digest = hashlib.sha256(f"{self.canary.version}\0{sticky_key}".encode("utf-8", "surrogatepass")).digest()
+            if int.from_bytes(digest[:8], "big") % _BUCKETS < self.canary.percent * _BUCKETS / 100:
+                return Target(self.canary.version, self.canary.target_model)
+        return Target(self.version, self.target_model)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,11 +2,40 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from enum import StrEnum
 
 from mme_facts.grammar import check_tenant_id
 
-__all__ = ["Tenant"]
+__all__ = ["Quotas", "Tenant", "Tier"]
+
+
+class Tier(StrEnum):
+    """How far a tenant is trusted."""
+
+    STANDARD = "standard"
+    """Its artifacts are data only."""
+    TRUSTED = "trusted"
+    """Its artifacts may carry code, which runs in the container that other tenants share."""
+
+
+@dataclass(frozen=True, slots=True)
+class Quotas:
+    """What a tenant may use.
+
+    Attributes:
+        models: models at the same time.
+        stored_bytes: compressed bytes of all its artifacts.
+        requests_per_second: invocations a second.
+    """
+
+    models: int = 10_000
+    stored_bytes: int = 100 * 2**30
+    requests_per_second: int = 100
+
+    def document(self) -> dict[str, object]:
+        """What the API shows."""
+        return {"models": self.models, "stored_bytes": self.stored_bytes, "requests_per_second": self.requests_per_second}
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,12 +46,20 @@ class Tenant:
         tenant: its id.
         created_at: timestamp.
         updated_at: timestamp.
+        tier: how far it is trusted.
+        quotas: what it may use.
+        formats: frameworks whose artifacts it may bring; ``None``: all that the platform serves.
+        deleted_at: timestamp of its deletion; ``None`` while it lives.
         rev: revision of the record, counted up by every write.
     """
 
     tenant: str
     created_at: str
     updated_at: str
+    tier: Tier = Tier.STANDARD
+    quotas: Quotas = field(default_factory=Quotas)
+    formats: tuple[str, ...] | None = None
+    deleted_at: str | None = None
     rev: int = 1
 
     def __post_init__(self) -> None:
@@ -30,4 +67,11 @@ class Tenant:
 
     def document(self) -> dict[str, object]:
         """What the API shows."""
-        return {"tenant": self.tenant, "created_at": self.created_at, "updated_at": self.updated_at}
+        return {
+            "tenant": self.tenant,
+            "tier": self.tier.value,
+            "quotas": self.quotas.document(),
+            "formats": None if self.formats is None else list(self.formats),
+            "created_at": self.created_at,
+            "updated_at": self.updated_at,
+        }

@@ -9,7 +9,7 @@ from enum import StrEnum
 from mme_facts.grammar import ArtifactName, VersionId
 from mme_tenancy.errors import ForbiddenMoveError
 
-__all__ = ["MOVES", "DigestClaim", "Reason", "Sample", "State", "Version"]
+__all__ = ["MOVES", "DigestClaim", "Multipart", "Reason", "Sample", "State", "Version"]
 
 
 class State(StrEnum):
@@ -81,6 +81,19 @@ class Reason:
 
 
 @dataclass(frozen=True, slots=True)
+class Multipart:
+    """A multipart upload under way.
+
+    Attributes:
+        upload_id: S3's id of it.
+        part_bytes: size of each part but the last.
+    """
+
+    upload_id: str
+    part_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class Version:
     """The record of a version.
 
@@ -98,7 +111,11 @@ class Version:
         updated_at: timestamp of the last move.
         notes: the tenant's own words.
         reasons: why it was rejected.
+        warnings: what its owner should know although it was admitted.
         timings: seconds each step took, by name.
+        memory_bytes: what it takes in the container, where the container reports it.
+        multipart: its upload, if that goes in parts.
+        purge_after: timestamp after which the artifact of a retired version may be deleted.
         moving: whether work is under way. A version that becomes ``ready`` for the first time stays moving until it was
             decided whether the route goes to it; one that was rolled back does not move.
         rev: revision of the record, counted up by every write.
@@ -117,7 +134,11 @@ class Version:
     updated_at: str
     notes: str | None = None
     reasons: tuple[Reason, ...] = ()
+    warnings: tuple[Reason, ...] = ()
     timings: Mapping[str, float] = field(default_factory=dict)
+    memory_bytes: int | None = None
+    multipart: Multipart | None = None
+    purge_after: str | None = None
     moving: bool = True
     rev: int = 1
 
@@ -175,7 +196,10 @@ class Version:
             "sha256": self.sha256,
             "notes": self.notes,
             "reasons": [reason.document() for reason in self.reasons],
+            "warnings": [warning.document() for warning in self.warnings],
             "timings": dict(self.timings),
+            "memory_bytes": self.memory_bytes,
+            "purge_after": self.purge_after,
             "created_at": self.created_at,
             "updated_at": self.updated_at,
         }

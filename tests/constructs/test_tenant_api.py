@@ -15,8 +15,8 @@ from mme_constructs import (
     Throttle,
 )
 from mme_constructs.errors import FunctionError, PoolError, ThrottleError
-from mme_constructs.tenant_api import ROUTES
 from mme_facts import environment as variables
+from mme_facts.api import OPERATIONS, Function
 from mme_facts.problems import PROBLEMS
 from mme_tenancy.handlers.onboarding import Onboarding
 from mme_tenancy.registration import Registrar
@@ -73,7 +73,7 @@ def test_the_routes_are_the_documented_ones_and_no_more(api):
         ("GET", "/tenants/{tenant}/models/{model}/versions/{version}"),
         ("POST", "/tenants/{tenant}/models/{model}/invocations"),
     }
-    assert len(ROUTES) == 8
+    assert len(OPERATIONS) == 8
 
 
 def test_every_method_demands_a_signature(api):
@@ -230,7 +230,9 @@ def test_rejects_pools_that_do_not_tell_where_a_version_goes(stack):
         ModelPool(framework="", endpoint=pool.endpoint)
 
 
-@pytest.mark.parametrize(("method", "path"), [(method, path) for method, path, function in ROUTES if function == "onboarding"])
+@pytest.mark.parametrize(
+    ("method", "path"), [(operation.method, operation.path) for operation in OPERATIONS if operation.function is Function.ONBOARDING]
+)
 def test_the_onboarding_function_knows_every_route_that_leads_to_it(method, path):
     clock = FakeClock()
     registry = MemoryRegistry()

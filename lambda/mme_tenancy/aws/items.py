@@ -7,9 +7,9 @@ from dataclasses import asdict
 from mme_facts.table import MOVING_KEY, PARTITION_KEY, SORT_KEY
 from mme_tenancy.aws.attributes import Item
 from mme_tenancy.registry import Record
-from mme_tenancy.routes import Model, Route
-from mme_tenancy.tenants import Tenant
-from mme_tenancy.versions import DigestClaim, Reason, Sample, State, Version
+from mme_tenancy.routes import Canary, Model, Route
+from mme_tenancy.tenants import Quotas, Tenant, Tier
+from mme_tenancy.versions import DigestClaim, Multipart, Reason, Sample, State, Version
 
 __all__ = [
     "SCHEMA",
@@ -58,9 +58,9 @@ def item_of(record: Record) -> Item:
     match record:
         case Version():
             values |= _version_values(record)
-        case Model():
-            values |= asdict(record)
-        case Tenant() | DigestClaim():
+        case Tenant():
+            values |= asdict(record) | {"tier": record.tier.value}
+        case Model() | DigestClaim():
             values |= asdict(record)
     return {name: value for name, value in values.items() if value is not None and name not in _OMITTED}
 
@@ -82,10 +82,15 @@ def _version_values(version: Version) -> Item:
         "version": str(version.id),
         "state": version.state.value,
         "timings": dict(version.timings),
-        "sample": {name: value for name, value in asdict(version.sample).items() if value is not None},
-        "reasons": [{name: value for name, value in asdict(reason).items() if value is not None} for reason in version.reasons],
+        "sample": _without_none(version.sample),
+        "reasons": [_without_none(reason) for reason in version.reasons],
+        "warnings": [_without_none(warning) for warning in version.warnings],
         MOVING_KEY: _MOVING if version.moving else None,
     }
+
+
+def _without_none(part: Sample | Reason) -> Item:
+    return {name: value for name, value in asdict(part).items() if value is not None}
 
 
 def _names(item: Item) -> tuple[str, str]:
@@ -95,14 +100,28 @@ def _names(item: Item) -> tuple[str, str]:
 
 def tenant_of(item: Item) -> Tenant:
     """The tenant in an item."""
-    return Tenant(_names(item)[0], item["created_at"], item["updated_at"], item["rev"])
+    return Tenant(
+        tenant=_names(item)[0],
+        created_at=item["created_at"],
+        updated_at=item["updated_at"],
+        tier=Tier(item.get("tier", Tier.STANDARD)),
+        quotas=Quotas(**item.get("quotas", {})),
+        formats=tuple(item["formats"]) if "formats" in item else None,
+        deleted_at=item.get("deleted_at"),
+        rev=item["rev"],
+    )
 
 
 def model_of(item: Item) -> Model:
     """The model in an item."""
     tenant, model = _names(item)
-    route = Route(**item["route"]) if "route" in item else None
+    route = _route_of(item["route"]) if "route" in item else None
     return Model(tenant, model, item["last_version"], item["created_at"], item["updated_at"], route, item["rev"])
+
+
+def _route_of(item: Item) -> Route:
+    canary = Canary(**item["canary"]) if "canary" in item else None
+    return Route(**{**item, "canary": canary})
 
 
 def claim_of(item: Item) -> DigestClaim:
@@ -128,7 +147,11 @@ def version_of(item: Item) -> Version:
         updated_at=item["updated_at"],
         notes=item.get("notes"),
         reasons=tuple(Reason(**reason) for reason in item["reasons"]),
+        warnings=tuple(Reason(**warning) for warning in item.get("warnings", ())),
         timings=item["timings"],
+        memory_bytes=item.get("memory_bytes"),
+        multipart=Multipart(**item["multipart"]) if "multipart" in item else None,
+        purge_after=item.get("purge_after"),
         moving=MOVING_KEY in item,
         rev=item["rev"],
     )

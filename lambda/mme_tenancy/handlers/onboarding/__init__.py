@@ -1,0 +1,130 @@
+"""The onboarding API: tenants, models and versions. One module a resource; `mme_facts.api` says which call goes where."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+from collections.abc import Callable
+from typing import Any
+
+import boto3
+from aws_lambda_powertools.event_handler import APIGatewayRestResolver, Response
+
+from mme_facts.api import OPERATIONS, Function
+from mme_facts.grammar import GrammarError
+from mme_facts.problems import CONTENT_TYPE
+from mme_tenancy.aws.clients import dynamodb_client, s3_client
+from mme_tenancy.aws.dynamodb import DynamoIdempotencyStore, DynamoRegistry
+from mme_tenancy.aws.s3 import S3UploadSigner
+from mme_tenancy.clock import Clock, SystemClock
+from mme_tenancy.errors import InternalError, InvalidRequestError, MethodNotAllowedError, ResourceNotFoundError, TenancyError
+from mme_tenancy.handlers.http import Event, at_cold_start, caller_of, problem_headers
+from mme_tenancy.handlers.invocation import LambdaContext
+from mme_tenancy.handlers.log import service_logger
+from mme_tenancy.handlers.onboarding.calls import Call
+from mme_tenancy.handlers.onboarding.models import ModelCalls
+from mme_tenancy.handlers.onboarding.tenants import TenantCalls
+from mme_tenancy.handlers.onboarding.versions import VersionCalls
+from mme_tenancy.idempotency import IdempotencyStore
+from mme_tenancy.registration import Registrar
+from mme_tenancy.registry import Registry
+from mme_tenancy.settings import OnboardingSettings
+
+__all__ = ["Onboarding", "handler"]
+
+_METHODS = ("DELETE", "GET", "HEAD", "PATCH", "POST", "PUT")
+
+logger = service_logger("onboarding")
+
+
+class Onboarding:
+    """The function, wired.
+
+    Args:
+        registry: tenants, models and versions.
+        registrar: registers versions.
+        store: idempotency keys.
+        max_artifact_bytes: greatest admissible artifact.
+        clock: time.
+    """
+
+    def __init__(self, registry: Registry, registrar: Registrar, store: IdempotencyStore, max_artifact_bytes: int, clock: Clock) -> None:
+        self._resources = (TenantCalls(registry), ModelCalls(registry), VersionCalls(registry, registrar, max_artifact_bytes))
+        self._store = store
+        self._clock = clock
+        self._resolver = APIGatewayRestResolver()
+        self._add_routes()
+        self._resolver.exception_handler(Exception)(_unexpected)
+        self._resolver.exception_handler(GrammarError)(lambda error: _problem(InvalidRequestError.of_grammar(error)))
+        self._resolver.exception_handler(TenancyError)(_problem)
+        self._resolver.not_found(lambda _error: _problem(ResourceNotFoundError("the path is not part of this API")))
+
+    def __call__(self, event: Event, context: LambdaContext) -> dict[str, Any]:
+        """Answer one call and write one log line."""
+        started = self._clock.monotonic()
+        response = self._resolver.resolve(dict(event), context)  # type: ignore[arg-type] # Powertools wants its own class
+        logger.info(
+            "call",
+            extra={
+                "method": event.get("httpMethod"),
+                "route": event.get("resource"),
+                "names": event.get("pathParameters"),
+                "status": response["statusCode"],
+                "latency_ms": round((self._clock.monotonic() - started) * 1000, 1),
+                "caller": caller_of(event),
+                "request_id": (event.get("requestContext") or {}).get("requestId"),
+            },
+        )
+        return response
+
+    def _add_routes(self) -> None:
+        methods: dict[str, list[str]] = {}
+        for operation in OPERATIONS:
+            if operation.function is Function.ONBOARDING:
+                rule = operation.path.replace("{", "<").replace("}", ">")
+                methods.setdefault(rule, []).append(operation.method)
+                self._resolver.route(rule, operation.method)(self._answer(operation.id))
+        for rule, known in methods.items():
+            self._resolver.route(rule, [method for method in _METHODS if method not in known])(_not_allowed(sorted(known)))
+
+    def _answer(self, operation: str) -> Callable[..., Response[str]]:
+        (resource,) = (resource for resource in self._resources if hasattr(resource, operation))
+        method: Callable[..., Response[str]] = getattr(resource, operation)
+
+        def answer(**names: str) -> Response[str]:
+            return method(Call(self._resolver.current_event.raw_event, self._store, self._clock), **names)
+
+        return answer
+
+
+def _problem(error: TenancyError) -> Response[str]:
+    return Response(error.problem.status, CONTENT_TYPE, json.dumps(error.document()), headers=problem_headers(error))
+
+
+def _unexpected(error: Exception) -> Response[str]:
+    logger.exception("unexpected", exc_info=error)
+    return _problem(InternalError())
+
+
+def _not_allowed(methods: list[str]) -> Callable[..., Response[str]]:
+    def refuse(**_names: str) -> Response[str]:
+        raise MethodNotAllowedError(f"the path knows {', '.join(methods)} only", allowed=methods)
+
+    return refuse
+
+
+@at_cold_start
+def _application() -> Onboarding:
+    settings = OnboardingSettings.read(os.environ)
+    session, clock = boto3.Session(), SystemClock()
+    client = dynamodb_client(session)
+    registry = DynamoRegistry(client, settings.table_name)
+    signer = S3UploadSigner(s3_client(session), settings.bucket_name, clock)
+    registrar = Registrar(registry, signer, settings.pools, clock, random.random)
+    return Onboarding(registry, registrar, DynamoIdempotencyStore(client, settings.table_name), settings.max_artifact_bytes, clock)
+
+
+def handler(event: Event, context: LambdaContext) -> dict[str, Any]:
+    """The Lambda's entry point."""
+    return _application()(event, context)

@@ -1,0 +1,132 @@
+"""One call of the onboarding API: its names, body, query and idempotency key; and its answers."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from aws_lambda_powertools.event_handler import Response
+
+from mme_facts.grammar import check_model_id, check_tenant_id
+from mme_tenancy.clock import Clock
+from mme_tenancy.errors import InvalidRequestError, ModelNotFoundError, TenantNotFoundError
+from mme_tenancy.handlers.http import Event, body_of, header_of
+from mme_tenancy.idempotency import IdempotencyKey, IdempotencyStore, StoredAnswer, idempotent
+from mme_tenancy.registry import Registry
+from mme_tenancy.routes import Model
+from mme_tenancy.tenants import Tenant
+
+__all__ = ["Call", "bad_cursor", "json_answer", "model_of", "tenant_of", "write_cursor"]
+
+_PAGE_ITEMS, _MAX_PAGE_ITEMS = 50, 200
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call as a function of ours sees it.
+
+    Attributes:
+        event: API Gateway's proxy event.
+        store: idempotency keys.
+        clock: time.
+    """
+
+    event: Event
+    store: IdempotencyStore
+    clock: Clock
+
+    def body(self) -> bytes:
+        """The request's body; raises `InvalidRequestError`."""
+        return body_of(self.event)
+
+    def limit(self) -> int:
+        """How many items a page may have; raises `InvalidRequestError`."""
+        text = self._parameter("limit")
+        if text is None:
+            return _PAGE_ITEMS
+        if not (text.isascii() and text.isdigit() and len(text) <= 4 and 1 <= int(text) <= _MAX_PAGE_ITEMS):
+            raise InvalidRequestError.of_field("limit", text, f"a whole number from 1 to {_MAX_PAGE_ITEMS}")
+        return int(text)
+
+    def cursor(self, kind: str) -> str | None:
+        """What `write_cursor` wrote for a list of this kind; raises `InvalidRequestError`."""
+        text = self._parameter("cursor")
+        return None if text is None else _read_cursor(kind, text)
+
+    def once(self, tenant: str, request: Mapping[str, object], work: Callable[[], StoredAnswer], *, keep_seconds: int) -> Response[str]:
+        """Answer ``work``, or what it answered before to the same ``Idempotency-Key``.
+
+        Args:
+            tenant: whose key it is.
+            request: what makes two requests the same, as a JSON value.
+            work: does it; what it raises frees the key.
+            keep_seconds: how long the answer is given again.
+
+        Raises:
+            IdempotencyConflictError: the key was used with another request.
+            RequestInProgressError: the first request is still running.
+            InvalidRequestError: the key is not one.
+        """
+        key = header_of(self.event, "Idempotency-Key")
+        if key is None:
+            return _stored(work(), replayed=False)
+        route = f"{self.event['httpMethod']} {self.event['resource']}"
+        given, replayed = idempotent(
+            self.store, IdempotencyKey(tenant, route, key), request, work, clock=self.clock, keep_seconds=keep_seconds
+        )
+        return _stored(given, replayed=replayed)
+
+    def _parameter(self, name: str) -> str | None:
+        parameters: Mapping[str, str] = self.event.get("queryStringParameters") or {}
+        return parameters.get(name)
+
+
+def tenant_of(registry: Registry, tenant: str) -> Tenant:
+    """The tenant's record; raises `TenantNotFoundError` or `GrammarError`."""
+    record = registry.tenant(check_tenant_id(tenant))
+    if record is None:
+        raise TenantNotFoundError(tenant)
+    return record
+
+
+def model_of(registry: Registry, tenant: str, model: str) -> Model:
+    """The model's record; raises `ModelNotFoundError`, `TenantNotFoundError` or `GrammarError`."""
+    check_tenant_id(tenant)
+    record = registry.model(tenant, check_model_id(model))
+    if record is None:
+        tenant_of(registry, tenant)
+        raise ModelNotFoundError(tenant, model)
+    return record
+
+
+def json_answer(status: int, document: Mapping[str, object], headers: Mapping[str, str] | None = None) -> Response[str]:
+    """An answer with a JSON document."""
+    return Response(status, "application/json", json.dumps(document), headers=dict(headers or {}))
+
+
+def write_cursor(kind: str, last: str) -> str:
+    """The cursor behind the item ``last`` of a list of this kind."""
+    return base64.urlsafe_b64encode(f"{kind}:{last}".encode()).decode().rstrip("=")
+
+
+def bad_cursor() -> InvalidRequestError:
+    """The error for a cursor that is not one of the list."""
+    return InvalidRequestError("the cursor is not one of this list", field="cursor", allowed="the value of 'next' in the answer before")
+
+
+def _read_cursor(kind: str, text: str) -> str:
+    try:
+        got, last = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True).decode("ascii").split(":", 1)
+    except (binascii.Error, ValueError) as error:
+        raise bad_cursor() from error
+    if got != kind:
+        raise bad_cursor()
+    return last
+
+
+def _stored(given: StoredAnswer, *, replayed: bool) -> Response[str]:
+    headers = {"Idempotency-Replayed": "true"} if replayed else {}
+    return Response(given.status, "application/json", given.body, headers=headers)

@@ -1,0 +1,63 @@
+"""The tenant API's calls: one table that the construct, the functions and the OpenAPI document are made of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+__all__ = ["OPERATIONS", "Function", "Operation", "Role"]
+
+
+class Role(StrEnum):
+    """Who may call."""
+
+    PLATFORM_ADMIN = "platform-admin"
+    TENANT = "tenant"
+
+
+class Function(StrEnum):
+    """Which function answers."""
+
+    ONBOARDING = "onboarding"
+    INVOCATION = "invocation"
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One call.
+
+    Attributes:
+        id: stable name of the call, such as ``put_tenant``; also the handler's method.
+        method: HTTP method.
+        path: below the stage, with names in braces.
+        summary: what it does, one sentence.
+        function: which function answers.
+        roles: who may call it; a tenant only below its own path.
+    """
+
+    id: str
+    method: str
+    path: str
+    summary: str
+    function: Function = Function.ONBOARDING
+    roles: frozenset[Role] = frozenset(Role)
+
+
+_TENANT = "/tenants/{tenant}"
+_MODELS = f"{_TENANT}/models"
+_MODEL = f"{_MODELS}/{{model}}"
+_VERSIONS = f"{_MODEL}/versions"
+_VERSION = f"{_VERSIONS}/{{version}}"
+_ADMIN = frozenset({Role.PLATFORM_ADMIN})
+
+OPERATIONS: tuple[Operation, ...] = (
+    Operation("put_tenant", "PUT", _TENANT, "Create a tenant.", roles=_ADMIN),
+    Operation("get_tenant", "GET", _TENANT, "Show a tenant."),
+    Operation("list_models", "GET", _MODELS, "List a tenant's models by id."),
+    Operation("get_model", "GET", _MODEL, "Show a model and where its requests go."),
+    Operation("register_version", "POST", _VERSIONS, "Register a version and get a signed upload for its artifact."),
+    Operation("list_versions", "GET", _VERSIONS, "List a model's versions, newest first."),
+    Operation("get_version", "GET", _VERSION, "Show a version: its state, why it was rejected, how long each step took."),
+    Operation("invoke_model", "POST", f"{_MODEL}/invocations", "Invoke a model.", function=Function.INVOCATION),
+)
+"""Every call of the API, in the order of the documentation."""

@@ -1,0 +1,39 @@
+from __future__ import annotations
+
+import pytest
+
+from mme_tenancy.aws.attributes import from_item, to_item
+from mme_tenancy.aws.items import item_of, model_of, tenant_of, version_of
+from mme_tenancy.routes import Canary, Model, Route
+from mme_tenancy.tenants import Quotas, Tenant, Tier
+from mme_tenancy.versions import Multipart, Reason, State
+
+NOW = "2026-11-29T12:00:00.000Z"
+ROUTE = Route("shared", "AllTraffic", "v1-0123456789ab", "acme/iris/v1-0123456789ab.tar.gz", Canary("v2-0123456789ab", "target", 2.5), 3)
+
+
+@pytest.mark.parametrize(
+    ("record", "read"),
+    [
+        (Tenant("acme", NOW, NOW), tenant_of),
+        (Tenant("acme", NOW, NOW, Tier.TRUSTED, Quotas(1, 2, 3), ("xgboost",), NOW, 4), tenant_of),
+        (Model("acme", "iris", 2, NOW, NOW), model_of),
+        (Model("acme", "iris", 2, NOW, NOW, ROUTE, 5), model_of),
+    ],
+)
+def test_a_record_is_read_as_it_was_written(record, read):
+    assert read(from_item(to_item(item_of(record)))) == record
+
+
+def test_a_version_is_read_as_it_was_written(make_version):
+    warning = Reason("ignored-file", "requirements.txt is not installed", "leave it out", "requirements.txt")
+    version = make_version(State.RETIRED, warnings=(warning,), memory_bytes=5, multipart=Multipart("id", 7), purge_after=NOW)
+    assert version_of(from_item(to_item(item_of(version)))) == version
+
+
+def test_items_of_the_first_release_are_still_read(make_version):
+    tenant = {"PK": "TENANT#acme", "SK": "TENANT", "schema": 1, "created_at": NOW, "updated_at": NOW, "rev": 1}
+    assert tenant_of(tenant) == Tenant("acme", NOW, NOW)
+    item = from_item(to_item(item_of(make_version())))
+    del item["warnings"]
+    assert version_of(item) == make_version()
