@@ -12,10 +12,14 @@ from dataclasses import dataclass
 __all__ = [
     "ARTIFACT_SUFFIX",
     "HEAT_PREFIX",
+    "ID_PATTERN",
     "INCOMING_PREFIX",
     "MODELS_PREFIX",
     "RESULTS_PREFIX",
+    "SHA256_PATTERN",
+    "SHA256_RULE",
     "TENANT_TAG",
+    "VERSION_PATTERN",
     "ArtifactName",
     "GrammarError",
     "VersionId",
@@ -39,10 +43,16 @@ ARTIFACT_SUFFIX = ".tar.gz"
 TENANT_TAG = "tenant"
 """The session tag that says whose session it is, and the resource tag that says whose inference component it is."""
 
-_ID = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
-_VERSION = re.compile(r"v([1-9][0-9]{0,5})-([0-9a-f]{12})")
-_SHA256 = re.compile(r"[0-9a-f]{64}")
+ID_PATTERN = "[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
+"""What a whole tenant or model id matches; in Python and in ECMAScript, as the other patterns."""
+VERSION_PATTERN = "v([1-9][0-9]{0,5})-([0-9a-f]{12})"
+"""What a whole version id matches: its number and its digits of the digest."""
+SHA256_PATTERN = "[0-9a-f]{64}"
+"""What a whole digest matches."""
+_ID, _VERSION, _SHA256 = re.compile(ID_PATTERN), re.compile(VERSION_PATTERN), re.compile(SHA256_PATTERN)
 _PREFIX = re.compile(r"(?:[A-Za-z0-9!_.*'()-]+/)+")
+SHA256_RULE = "the 64 lower-case hexadecimal digits of the artifact's SHA-256"
+"""The same in words."""
 _ID_RULE = "1 to 63 lower-case letters, digits and inner hyphens"
 
 
@@ -79,7 +89,7 @@ def check_model_id(value: object) -> str:
 def check_sha256(value: object) -> str:
     """Return ``value`` if it is a SHA-256 in lower-case hexadecimal, else raise `GrammarError`."""
     if not isinstance(value, str) or not _SHA256.fullmatch(value):
-        raise GrammarError("sha256", value, "the 64 lower-case hexadecimal digits of the artifact's SHA-256")
+        raise GrammarError("sha256", value, SHA256_RULE)
     return value
 
 

@@ -7,7 +7,7 @@ ARN, a stack trace or another tenant's name.
 from __future__ import annotations
 
 import math
-from typing import ClassVar
+from typing import ClassVar, Self
 
 from mme_facts.grammar import GrammarError
 from mme_facts.problems import PROBLEMS, Problem
@@ -32,6 +32,7 @@ __all__ = [
     "TenantNotFoundError",
     "ThrottledError",
     "UnavailableError",
+    "UnsupportedMediaTypeError",
     "VersionExistsError",
     "VersionNotFoundError",
     "WriteConflictError",
@@ -103,15 +104,21 @@ class InvalidRequestError(TenancyError):
     problem = PROBLEMS["invalid-request"]
 
     @classmethod
-    def of_field(cls, field: str, value: object, allowed: object) -> InvalidRequestError:
+    def of_field(cls, field: str, value: object, allowed: object) -> Self:
         """The error for one field: names it, the value got and what is allowed."""
         words = ", ".join(map(str, allowed)) if isinstance(allowed, list | tuple) else str(allowed)
         return cls(f"{field} {_shown(value)!r} is not allowed: use {words}", field=field, value=value, allowed=allowed)
 
     @classmethod
-    def of_grammar(cls, error: GrammarError) -> InvalidRequestError:
+    def of_grammar(cls, error: GrammarError) -> Self:
         """The error for a name outside the grammar."""
         return cls.of_field(error.field, error.value, error.allowed)
+
+
+class UnsupportedMediaTypeError(InvalidRequestError):
+    """The body is said to be something that the call does not take (415)."""
+
+    problem = PROBLEMS["unsupported-media-type"]
 
 
 class ResourceNotFoundError(TenancyError):

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import base64
-import binascii
-import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from mme_facts.environment import Pool
-from mme_facts.grammar import GrammarError, check_model_id, check_sha256, check_tenant_id
-from mme_facts.limits import SAMPLE_BODY_BYTES, SINGLE_PUT_BYTES
+from mme_facts.grammar import GrammarError, check_model_id, check_tenant_id
+from mme_facts.limits import SAMPLE_BODY_BYTES
 from mme_tenancy.archive import FRAMEWORKS
 from mme_tenancy.artifacts import Upload, UploadSigner
+from mme_tenancy.bodies import BASE64, registration_shape
 from mme_tenancy.clock import Clock, timestamp
 from mme_tenancy.errors import (
     InvalidRequestError,
@@ -24,17 +24,14 @@ from mme_tenancy.errors import (
 )
 from mme_tenancy.registry import Change, Registry
 from mme_tenancy.routes import Model
+from mme_tenancy.shapes import parse_json
 from mme_tenancy.versions import DigestClaim, Sample, State, Version
 
-__all__ = ["UPLOAD_SECONDS", "Registered", "Registrar", "Registration", "parse_object", "parse_registration"]
+__all__ = ["UPLOAD_SECONDS", "Registered", "Registrar", "Registration", "parse_registration", "read_registration"]
 
 UPLOAD_SECONDS = 3600
 """How long a signed upload is valid; it also ends when the signing role's session does."""
 _WRITE_ATTEMPTS = 8
-_NOTES_CHARACTERS = 1000
-_SHOWN_NAME_CHARACTERS = 100
-"""So much of an unknown member's name is shown: the caller chooses it."""
-_MEDIA_TYPE = re.compile(r"[A-Za-z0-9!#$&^_.+-]{1,127}/[A-Za-z0-9!#$&^_.+*-]{1,127}(?: {0,9};[\x20-\x7e]{1,200})?")
 _ENDED = frozenset({State.REJECTED, State.EXPIRED, State.RETIRED, State.PURGED})
 """States in which a version no longer stands for its artifact: the same bytes get a new number."""
 
@@ -58,14 +55,14 @@ class Registration:
     notes: str | None = None
 
 
-def parse_object(body: bytes, fields: Sequence[str]) -> dict[str, object]:
-    """Parse a JSON object that has no other members than ``fields``; raises `InvalidRequestError`."""
-    try:
-        document: object = json.loads(body)
-        json.dumps(document, ensure_ascii=False).encode()  # a lone surrogate cannot be stored
-    except (ValueError, RecursionError) as error:
-        raise InvalidRequestError("the body is not JSON in UTF-8", field="body", allowed="a JSON object") from error
-    return _object("body", document, fields)
+def read_registration(fields: Mapping[str, Any]) -> Registration:
+    """A registration from the members that `registration_shape` checked.
+
+    Raises:
+        InvalidRequestError: the sample is not base64 although it says so.
+        PayloadTooLargeError: the sample is above its limit.
+    """
+    return Registration(fields["sha256"], fields["size_bytes"], fields["framework"], _sample(fields["sample"]), fields["notes"])
 
 
 def parse_registration(body: bytes, *, max_artifact_bytes: int, frameworks: Sequence[str]) -> Registration:
@@ -80,67 +77,21 @@ def parse_registration(body: bytes, *, max_artifact_bytes: int, frameworks: Sequ
         InvalidRequestError: a field is wrong; it carries field, value and what is allowed.
         PayloadTooLargeError: the artifact or the sample is above its limit.
     """
-    document = parse_object(body, ("sha256", "size_bytes", "framework", "sample", "notes"))
-    try:
-        sha256 = check_sha256(_text(document, "sha256"))
-    except GrammarError as error:
-        raise InvalidRequestError.of_grammar(error) from error
-    size = document.get("size_bytes")
-    limit = min(max_artifact_bytes, SINGLE_PUT_BYTES)
-    if not isinstance(size, int) or isinstance(size, bool) or size < 1:
-        raise InvalidRequestError.of_field("size_bytes", size, f"the artifact's size in bytes, 1 to {limit}")
-    if size > limit:
-        raise PayloadTooLargeError.of_limit("size_bytes", size, limit)
-    framework = document.get("framework")
-    if framework not in frameworks or not isinstance(framework, str):
-        raise InvalidRequestError.of_field("framework", framework, list(frameworks))
-    notes = document.get("notes")
-    if notes is not None and (not isinstance(notes, str) or len(notes) > _NOTES_CHARACTERS):
-        raise InvalidRequestError.of_field("notes", notes, f"text of at most {_NOTES_CHARACTERS} characters")
-    return Registration(sha256, size, framework, _sample(document.get("sample")), notes)
+    shape = registration_shape(max_artifact_bytes=max_artifact_bytes, frameworks=frameworks)
+    return read_registration(shape.check("body", parse_json(body)))
 
 
-def _sample(value: object) -> Sample:
-    sample = _object("sample", value, ("content_type", "accept", "body", "encoding"))
-    content_type = _media_type("sample.content_type", sample.get("content_type"))
-    accept = None if sample.get("accept") is None else _media_type("sample.accept", sample["accept"])
-    encoding = sample.get("encoding", "utf-8")
-    text = sample.get("body")
-    if not isinstance(text, str) or not text:
-        raise InvalidRequestError.of_field("sample.body", text, "the payload as text that is not empty")
-    if encoding == "utf-8":
-        body = text.encode()
-    elif encoding == "base64":
-        try:
-            body = base64.b64decode(text, validate=True)
-        except (binascii.Error, ValueError) as error:
-            raise InvalidRequestError.of_field("sample.body", text, "base64, as sample.encoding says") from error
+def _sample(fields: Mapping[str, Any]) -> Sample:
+    text: str = fields["body"]
+    if fields["encoding"] == "base64":
+        if not re.fullmatch(BASE64, text):
+            raise InvalidRequestError.of_field("sample.body", text, "base64, as sample.encoding says")
+        body = base64.b64decode(text)
     else:
-        raise InvalidRequestError.of_field("sample.encoding", encoding, ["utf-8", "base64"])
+        body = text.encode()
     if len(body) > SAMPLE_BODY_BYTES:
         raise PayloadTooLargeError.of_limit("sample.body", len(body), SAMPLE_BODY_BYTES)
-    return Sample(content_type, body, accept)
-
-
-def _object(field: str, value: object, allowed: Sequence[str]) -> dict[str, object]:
-    if not isinstance(value, dict):
-        raise InvalidRequestError.of_field(field, value, f"a JSON object with {', '.join(allowed)}" if allowed else "an empty JSON object")
-    for name in value:
-        if name not in allowed:
-            shown = name[:_SHOWN_NAME_CHARACTERS]
-            raise InvalidRequestError.of_field(shown if field == "body" else f"{field}.{shown}", value[name], list(allowed) or "no members")
-    return value
-
-
-def _text(document: Mapping[str, object], field: str) -> str:
-    value = document.get(field)
-    return value if isinstance(value, str) else ""
-
-
-def _media_type(field: str, value: object) -> str:
-    if not isinstance(value, str) or not _MEDIA_TYPE.fullmatch(value):
-        raise InvalidRequestError.of_field(field, value, "a media type such as text/csv")
-    return value
+    return Sample(fields["content_type"], body, fields["accept"])
 
 
 @dataclass(frozen=True, slots=True)

@@ -147,6 +147,22 @@ def test_a_wrong_registration_names_the_field(call, tenant, body, status, field)
     assert document["allowed"]
 
 
+@pytest.mark.parametrize("media_type", ["text/plain", "application/x-www-form-urlencoded", "application/jsonx", ""])
+def test_a_body_that_is_said_to_be_no_json_is_refused(call, tenant, media_type):
+    status, document, _ = call("register", headers={"content-type": media_type})
+    assert (status, slug(document), document["field"]) == (415, "unsupported-media-type", "Content-Type")
+    assert document["allowed"] == ["application/json"]
+
+
+@pytest.mark.parametrize("media_type", ["application/json", "Application/JSON; charset=utf-8"])
+def test_json_may_be_said_in_any_case_with_parameters(call, tenant, media_type):
+    assert call("register", headers={"content-type": media_type})[0] == 201
+
+
+def test_a_call_without_a_body_may_say_what_it_likes_about_it(call):
+    assert call("put_tenant", headers={"Content-Type": "text/plain"})[0] == 201
+
+
 def test_a_body_that_is_no_base64_is_refused(api, load_event, context):
     event = load_event("register") | {"body": "&&&"}
     assert api(event, context)["statusCode"] == 400

@@ -77,7 +77,7 @@ def test_a_sample_may_be_binary():
         ("size_bytes", 0),
         ("size_bytes", -1),
         ("size_bytes", "1000"),
-        ("size_bytes", 1000.0),
+        ("size_bytes", 1000.5),
         ("size_bytes", True),
         ("framework", ...),
         ("framework", "tensorflow"),

@@ -5,23 +5,27 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from aws_lambda_powertools.event_handler import Response
 
 from mme_facts.grammar import check_model_id, check_tenant_id
 from mme_tenancy.clock import Clock
-from mme_tenancy.errors import InvalidRequestError, ModelNotFoundError, TenantNotFoundError
+from mme_tenancy.errors import InvalidRequestError, ModelNotFoundError, TenantNotFoundError, UnsupportedMediaTypeError
 from mme_tenancy.handlers.http import Event, body_of, header_of
 from mme_tenancy.idempotency import IdempotencyKey, IdempotencyStore, StoredAnswer, idempotent
 from mme_tenancy.registry import Registry
 from mme_tenancy.routes import Model
+from mme_tenancy.shapes import Obj, Whole, parse_json
 from mme_tenancy.tenants import Tenant
 
-__all__ = ["Call", "bad_cursor", "json_answer", "model_of", "tenant_of", "write_cursor"]
+__all__ = ["LIMIT", "PAGE_ITEMS", "Call", "bad_cursor", "json_answer", "model_of", "tenant_of", "write_cursor"]
 
-_PAGE_ITEMS, _MAX_PAGE_ITEMS = 50, 200
+PAGE_ITEMS, LIMIT = 50, Whole(1, 200)
+"""How many items a page has unless the caller says so, and what it may say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,14 +46,29 @@ class Call:
         """The request's body; raises `InvalidRequestError`."""
         return body_of(self.event)
 
+    def fields(self, shape: Obj, *, optional: bool = False) -> dict[str, Any]:
+        """The members of a JSON body, checked, with defaults filled in.
+
+        Args:
+            shape: what the body may hold.
+            optional: whether no body at all counts as an empty object.
+
+        Raises:
+            InvalidRequestError: the body is not what ``shape`` says; the error names the field.
+            PayloadTooLargeError: a member is above a limit of its size.
+            UnsupportedMediaTypeError: the body is said to be something else than JSON.
+        """
+        body, media_type = self.body(), header_of(self.event, "Content-Type")
+        if body and media_type is not None and media_type.split(";", 1)[0].strip().lower() != "application/json":
+            raise UnsupportedMediaTypeError.of_field("Content-Type", media_type, ["application/json"])
+        return shape.check("body", parse_json(body or (b"{}" if optional else b"")))
+
     def limit(self) -> int:
         """How many items a page may have; raises `InvalidRequestError`."""
         text = self._parameter("limit")
         if text is None:
-            return _PAGE_ITEMS
-        if not (text.isascii() and text.isdigit() and len(text) <= 4 and 1 <= int(text) <= _MAX_PAGE_ITEMS):
-            raise InvalidRequestError.of_field("limit", text, f"a whole number from 1 to {_MAX_PAGE_ITEMS}")
-        return int(text)
+            return PAGE_ITEMS
+        return LIMIT.check("limit", int(text) if re.fullmatch("[1-9][0-9]{0,8}", text) else text)
 
     def cursor(self, kind: str) -> str | None:
         """What `write_cursor` wrote for a list of this kind; raises `InvalidRequestError`."""

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from aws_lambda_powertools.event_handler import Response
 
 from mme_facts.grammar import check_tenant_id
+from mme_tenancy.bodies import NOTHING
 from mme_tenancy.clock import timestamp
 from mme_tenancy.errors import WriteConflictError
 from mme_tenancy.handlers.onboarding.calls import Call, json_answer, tenant_of
-from mme_tenancy.registration import parse_object
 from mme_tenancy.registry import Change, Registry
 from mme_tenancy.tenants import Tenant
 
@@ -30,7 +30,7 @@ class TenantCalls:
     def put_tenant(self, call: Call, tenant: str) -> Response[str]:
         """Create a tenant; 200 if it exists."""
         check_tenant_id(tenant)
-        parse_object(call.body() or b"{}", ())
+        call.fields(NOTHING, optional=True)
         now = timestamp(call.clock.time())
         created = Tenant(tenant, now, now)
         try:

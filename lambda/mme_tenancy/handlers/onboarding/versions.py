@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from aws_lambda_powertools.event_handler import Response
 
 from mme_facts.grammar import VersionId, check_model_id, check_tenant_id
+from mme_tenancy.bodies import registration_shape
 from mme_tenancy.errors import VersionNotFoundError
 from mme_tenancy.handlers.onboarding.calls import Call, bad_cursor, json_answer, model_of, write_cursor
 from mme_tenancy.idempotency import StoredAnswer
-from mme_tenancy.registration import UPLOAD_SECONDS, Registrar, parse_registration
+from mme_tenancy.registration import UPLOAD_SECONDS, Registrar, read_registration
 from mme_tenancy.registry import Registry
 
 __all__ = ["VersionCalls"]
@@ -35,15 +36,15 @@ class VersionCalls:
         """Register a version: 201, or 200 if the same artifact is awaited already; both with a signed upload."""
         check_tenant_id(tenant)
         check_model_id(model)
-        body = call.body()
-        registration = parse_registration(body, max_artifact_bytes=self.max_artifact_bytes, frameworks=self.registrar.frameworks)
+        shape = registration_shape(max_artifact_bytes=self.max_artifact_bytes, frameworks=self.registrar.frameworks)
+        registration = read_registration(call.fields(shape))
 
         def register() -> StoredAnswer:
             registered = self.registrar.register(tenant, model, registration)
             return StoredAnswer(201 if registered.created else 200, json.dumps(registered.document()))
 
         # Not longer than the signed upload in the answer is of use.
-        return call.once(tenant, {"model": model, "body": json.loads(body)}, register, keep_seconds=UPLOAD_SECONDS)
+        return call.once(tenant, {"model": model, "body": json.loads(call.body())}, register, keep_seconds=UPLOAD_SECONDS)
 
     def list_versions(self, call: Call, tenant: str, model: str) -> Response[str]:
         """List a model's versions, newest first."""

@@ -1,0 +1,73 @@
+"""The bodies that tenants and operators send, field by field: what the handlers check, and what the OpenAPI document says."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from mme_facts.grammar import SHA256_PATTERN, SHA256_RULE
+from mme_facts.limits import SAMPLE_BODY_BYTES, SINGLE_PUT_BYTES
+from mme_tenancy.shapes import Choice, Member, Obj, Text, Whole, nullable
+
+__all__ = ["BASE64", "ENCODINGS", "NOTHING", "registration_shape"]
+
+_NOTES_CHARACTERS = 1000
+_SAMPLE_CHARACTERS = -(-SAMPLE_BODY_BYTES // 3) * 4
+"""Of the payload in base64. As plain text it may have as many bytes as `SAMPLE_BODY_BYTES`, whatever its characters."""
+
+BASE64 = "(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?"
+"""What whole base64 matches."""
+ENCODINGS = ("utf-8", "base64")
+NOTHING = Obj({})
+"""The body of calls that take none: nothing, or an empty object."""
+
+_MEDIA_TYPE = Text(
+    "a media type such as text/csv",
+    pattern=r"[A-Za-z0-9!#$&^_.+-]{1,127}/[A-Za-z0-9!#$&^_.+*-]{1,127}(?: {0,9};[ -~]{1,200})?",
+)
+
+SAMPLE = Obj(
+    {
+        "content_type": Member(_MEDIA_TYPE, "media type of the payload", example="text/csv"),
+        "accept": Member(nullable(_MEDIA_TYPE), "media type of the answer; left to the container without it", default=None),
+        "body": Member(
+            Text("the payload as text that is not empty", least_characters=1, greatest_characters=_SAMPLE_CHARACTERS, too_large=True),
+            f"the payload, at most {SAMPLE_BODY_BYTES} bytes",
+            example="5.1,3.5,1.4,0.2",
+        ),
+        "encoding": Member(Choice(ENCODINGS), "how the payload is written in `body`", default="utf-8"),
+    },
+    extra={
+        "if": {"properties": {"encoding": {"const": "base64"}}, "required": ["encoding"]},
+        "then": {"properties": {"body": {"pattern": f"^{BASE64}$"}}},
+        "else": {"properties": {"body": {"maxLength": SAMPLE_BODY_BYTES}}},
+    },
+)
+"""A request that the model must be able to answer before it gets traffic."""
+
+
+def registration_shape(*, max_artifact_bytes: int, frameworks: Sequence[str]) -> Obj:
+    """The body of a registration.
+
+    Args:
+        max_artifact_bytes: greatest admissible artifact.
+        frameworks: what the platform serves.
+    """
+    return Obj(
+        {
+            "sha256": Member(
+                Text(SHA256_RULE, pattern=SHA256_PATTERN), "SHA-256 of the artifact, lower-case hexadecimal", example="0123456789abcdef" * 4
+            ),
+            "size_bytes": Member(
+                Whole(1, min(max_artifact_bytes, SINGLE_PUT_BYTES), what="the artifact's size in bytes", too_large=True),
+                "size of the artifact",
+                example=48_213,
+            ),
+            "framework": Member(Choice(frameworks), "what the artifact is made for", example=frameworks[0] if frameworks else None),
+            "sample": Member(SAMPLE, "a request that the model must be able to answer before it gets traffic"),
+            "notes": Member(
+                nullable(Text(f"text of at most {_NOTES_CHARACTERS} characters", greatest_characters=_NOTES_CHARACTERS)),
+                "the tenant's own words",
+                default=None,
+            ),
+        }
+    )
