@@ -8,7 +8,7 @@ import json
 import textwrap
 import time
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -103,13 +103,25 @@ class Workbench:
         answer = self.client("lambda").invoke(FunctionName=function_arn, Payload=json.dumps(event).encode())
         return json.load(answer["Payload"])
 
-    def rest_api(self, function_arn: str, *, authorization: str = "AWS_IAM", method: str = "ANY") -> str:
+    def rest_api(
+        self,
+        function_arn: str,
+        *,
+        authorization: str = "AWS_IAM",
+        method: str = "ANY",
+        authorizer: dict[str, Any] | None = None,
+        scopes: Sequence[str] = (),
+        policy: str = "",
+    ) -> str:
         """A REST API that proxies every path to a function with ``binaryMediaTypes */*``; returns the URL of its stage ``v1``."""
         gateway, region = self.client("apigateway"), self.cloud.region
-        api = gateway.create_rest_api(name=self.name("api"), binaryMediaTypes=["*/*"])["id"]
+        api = gateway.create_rest_api(name=self.name("api"), binaryMediaTypes=["*/*"], policy=policy)["id"]
         root = gateway.get_resources(restApiId=api)["items"][0]["id"]
         proxy = gateway.create_resource(restApiId=api, parentId=root, pathPart="{proxy+}")["id"]
-        gateway.put_method(restApiId=api, resourceId=proxy, httpMethod=method, authorizationType=authorization)
+        authorizing: dict[str, Any] = {"authorizationType": authorization, "authorizationScopes": list(scopes)}
+        if authorizer is not None:
+            authorizing["authorizerId"] = gateway.create_authorizer(restApiId=api, name=self.name("authorizer"), **authorizer)["id"]
+        gateway.put_method(restApiId=api, resourceId=proxy, httpMethod=method, **authorizing)
         gateway.put_integration(
             restApiId=api,
             resourceId=proxy,
