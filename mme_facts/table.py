@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
-__all__ = ["DEDICATED_INDEX", "DEDICATED_KEY", "EXPIRES_AT", "MOVING_INDEX", "MOVING_KEY", "PARTITION_KEY", "SORT_KEY", "UPDATED_AT"]
+__all__ = [
+    "DEDICATED_INDEX",
+    "DEDICATED_KEY",
+    "EXPIRES_AT",
+    "MOVING_INDEX",
+    "MOVING_KEY",
+    "MOVING_RETIRED",
+    "MOVING_VERSION",
+    "PARTITION_KEY",
+    "SORT_KEY",
+    "UPDATED_AT",
+]
 
 PARTITION_KEY = "PK"
 SORT_KEY = "SK"
@@ -11,7 +22,11 @@ EXPIRES_AT = "expires_at"
 UPDATED_AT = "updated_at"
 MOVING_INDEX = "moving"
 MOVING_KEY = "moving"
-"""Present only while a version or placement is under way, so the index is sparse. Sorted by `UPDATED_AT`."""
+"""Present only while something is under way, so the index is sparse. Sorted by `UPDATED_AT`."""
+MOVING_VERSION = "version"
+"""Value of `MOVING_KEY` on versions under way."""
+MOVING_RETIRED = "retired"
+"""Value of `MOVING_KEY` on retired versions whose artifact waits for its deletion."""
 DEDICATED_INDEX = "dedicated"
 DEDICATED_KEY = "dedicated"
 """Present only on models of the dedicated endpoint. Sorted by `PARTITION_KEY`."""

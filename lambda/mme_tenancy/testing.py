@@ -198,6 +198,10 @@ class MemoryArtifacts:
         """Copy the upload, of ``size_bytes``, to its immutable key; does nothing if it is there. Raises `UploadGoneError`."""
         self.admitted.setdefault(upload.name.artifact_key(), self._body(upload)[:size_bytes])
 
+    def etag(self, key: str) -> str:
+        """The entity tag of an upload."""
+        return hashlib.sha256(self.incoming[key]).hexdigest()
+
     def _body(self, upload: UploadedObject) -> bytes:
         body = self.incoming.get(upload.name.incoming_key)
         if body is None or hashlib.sha256(body).hexdigest() != upload.etag:

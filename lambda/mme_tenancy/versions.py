@@ -29,8 +29,8 @@ class State(StrEnum):
 
 MOVES: Mapping[State, frozenset[State]] = {
     State.AWAITING_UPLOAD: frozenset({State.INSPECTING, State.EXPIRED}),
-    State.INSPECTING: frozenset({State.STORED, State.REJECTED}),
-    State.STORED: frozenset({State.WARMING}),
+    State.INSPECTING: frozenset({State.STORED, State.REJECTED, State.EXPIRED}),
+    State.STORED: frozenset({State.WARMING, State.REJECTED}),
     State.WARMING: frozenset({State.READY, State.REJECTED}),
     State.READY: frozenset({State.ACTIVE, State.RETIRED}),
     State.ACTIVE: frozenset({State.READY, State.RETIRED}),
@@ -116,6 +116,8 @@ class Version:
         memory_bytes: what it takes in the container, where the container reports it.
         multipart: its upload, if that goes in parts.
         purge_after: timestamp after which the artifact of a retired version may be deleted.
+        resumes: how often the sweep had to bring it on since its last move.
+        resumed_at: timestamp of the last time.
         moving: whether work is under way. A version that becomes ``ready`` for the first time stays moving until it was
             decided whether the route goes to it; one that was rolled back does not move.
         rev: revision of the record, counted up by every write.
@@ -139,6 +141,8 @@ class Version:
     memory_bytes: int | None = None
     multipart: Multipart | None = None
     purge_after: str | None = None
+    resumes: int = 0
+    resumed_at: str | None = None
     moving: bool = True
     rev: int = 1
 
@@ -175,9 +179,15 @@ class Version:
             updated_at=now,
             reasons=(*self.reasons, *reasons),
             timings={**self.timings, **(timings or {})},
+            resumes=0,
+            resumed_at=None,
             moving=to in _UNDER_WAY or (self.state is State.WARMING and to is State.READY),
             rev=self.rev + 1,
         )
+
+    def resume(self, now: str) -> Version:
+        """The record when the sweep brings it on: it stays where it is, and its owner sees how often that was needed."""
+        return replace(self, resumes=self.resumes + 1, resumed_at=now, rev=self.rev + 1)
 
     def settle(self, now: str) -> Version:
         """The record once nothing more is to be done with it for now."""

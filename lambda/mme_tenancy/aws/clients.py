@@ -9,11 +9,12 @@ from botocore.config import Config
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
+    from mypy_boto3_lambda import LambdaClient
     from mypy_boto3_s3 import S3Client
     from mypy_boto3_sagemaker import SageMakerClient
     from mypy_boto3_sagemaker_runtime import SageMakerRuntimeClient
 
-__all__ = ["dynamodb_client", "runtime_client", "s3_client", "sagemaker_client"]
+__all__ = ["dynamodb_client", "lambda_client", "runtime_client", "s3_client", "sagemaker_client"]
 
 _CONNECT_SECONDS = 2
 
@@ -22,6 +23,12 @@ def dynamodb_client(session: boto3.Session) -> DynamoDBClient:
     """The table's client: short timeouts, because a caller waits."""
     config = Config(retries={"mode": "standard", "total_max_attempts": 4}, connect_timeout=_CONNECT_SECONDS, read_timeout=5)
     return session.client("dynamodb", config=config)
+
+
+def lambda_client(session: boto3.Session) -> LambdaClient:
+    """The client that calls functions without waiting for them."""
+    config = Config(retries={"mode": "standard", "total_max_attempts": 3}, connect_timeout=_CONNECT_SECONDS, read_timeout=10)
+    return session.client("lambda", config=config)
 
 
 def s3_client(session: boto3.Session) -> S3Client:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
-from mme_facts.table import MOVING_KEY, PARTITION_KEY, SORT_KEY
+from mme_facts.table import MOVING_KEY, MOVING_RETIRED, MOVING_VERSION, PARTITION_KEY, SORT_KEY
 from mme_tenancy.aws.attributes import Item
 from mme_tenancy.registry import Record
 from mme_tenancy.routes import Canary, Model, Route
@@ -21,6 +21,7 @@ __all__ = [
     "model_sort_key",
     "partition",
     "tenant_of",
+    "version_key",
     "version_of",
     "version_sort_key",
 ]
@@ -28,7 +29,6 @@ __all__ = [
 SCHEMA = 1
 """Schema number that every item carries."""
 TENANT = "TENANT"
-_MOVING = "version"
 _OMITTED = frozenset({"tenant", "model"})
 
 
@@ -85,8 +85,14 @@ def _version_values(version: Version) -> Item:
         "sample": _without_none(version.sample),
         "reasons": [_without_none(reason) for reason in version.reasons],
         "warnings": [_without_none(warning) for warning in version.warnings],
-        MOVING_KEY: _MOVING if version.moving else None,
+        MOVING_KEY: _queue_of(version),
     }
+
+
+def _queue_of(version: Version) -> str | None:
+    if version.moving:
+        return MOVING_VERSION
+    return MOVING_RETIRED if version.state is State.RETIRED else None
 
 
 def _without_none(part: Sample | Reason) -> Item:
@@ -130,6 +136,12 @@ def claim_of(item: Item) -> DigestClaim:
     return DigestClaim(tenant, model, item["sha256"], item["number"], item["rev"])
 
 
+def version_key(item: Item) -> tuple[str, str, int]:
+    """Tenant, model and number of the version that an item is of, by its keys alone."""
+    tenant, model = _names(item)
+    return tenant, model, int(item[SORT_KEY].split("#")[2])
+
+
 def version_of(item: Item) -> Version:
     """The version in an item."""
     tenant, model = _names(item)
@@ -152,6 +164,8 @@ def version_of(item: Item) -> Version:
         memory_bytes=item.get("memory_bytes"),
         multipart=Multipart(**item["multipart"]) if "multipart" in item else None,
         purge_after=item.get("purge_after"),
-        moving=MOVING_KEY in item,
+        resumes=item.get("resumes", 0),
+        resumed_at=item.get("resumed_at"),
+        moving=item.get(MOVING_KEY) == MOVING_VERSION,
         rev=item["rev"],
     )
