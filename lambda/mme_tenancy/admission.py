@@ -18,7 +18,7 @@ from mme_tenancy.errors import WriteConflictError
 from mme_tenancy.invocation import InvocationRequest, Invoker, Outcome
 from mme_tenancy.registry import Change, Registry
 from mme_tenancy.retries import Failure
-from mme_tenancy.routes import Route
+from mme_tenancy.routes import Target
 from mme_tenancy.versions import Reason, State, Version
 
 __all__ = ["Admission", "AdmissionDelayedError", "Admitted"]
@@ -142,15 +142,15 @@ class Admission:
     def _warm(self, version: Version, _upload: UploadedObject, deadline: float) -> bool:
         """The first invocation: the model is loaded here, not on a tenant's request."""
         pool = self._pool(version)
-        route = Route(pool.endpoint_name, pool.variant_name, str(version.id), version.name.target_model)
+        target = Target(pool.endpoint_name, pool.variant_name, str(version.id), version.name.target_model)
         sample = version.sample
         started = self._clock.monotonic()
         request = InvocationRequest(sample.body, sample.content_type, sample.accept)
-        outcome = self._invoker.invoke(route, request, deadline=deadline)
+        outcome = self._invoker.invoke(target, request, deadline=deadline)
         while not _is_final(outcome) and self._clock.monotonic() + 2 * _ENDPOINT_REST_SECONDS < deadline:
             # The endpoint is being created, updated or short of instances: Lambda's own two retries would come too soon.
             self._clock.sleep(_ENDPOINT_REST_SECONDS)
-            outcome = self._invoker.invoke(route, request, deadline=deadline)
+            outcome = self._invoker.invoke(target, request, deadline=deadline)
         timings = {"first_invocation_seconds": round(self._clock.monotonic() - started, 3)}
         if outcome.reply is not None:
             return self._move(version, State.READY, timings=timings)

@@ -10,8 +10,8 @@ from typing import Protocol
 from mme_facts.limits import INVOKE_BODY_BYTES
 from mme_tenancy.clock import Clock
 from mme_tenancy.errors import InvalidRequestError, PayloadTooLargeError, TenancyError
-from mme_tenancy.retries import RULES, Failure, RuntimeFault, classify
-from mme_tenancy.routes import Route
+from mme_tenancy.retries import RULES, Failure, RetryBudget, RuntimeFault, classify
+from mme_tenancy.routes import Target
 
 __all__ = ["InvocationRequest", "Invoker", "ModelReply", "Outcome", "Runtime"]
 
@@ -28,11 +28,13 @@ class InvocationRequest:
         body: the payload, at most 6,291,456 bytes.
         content_type: its media type; ``None`` leaves it to the container.
         accept: media type of the answer; ``None`` leaves it to the container.
+        idempotent: whether the model may work on it twice; if not, it is never sent again once the model may have begun.
     """
 
     body: bytes
     content_type: str | None = None
     accept: str | None = None
+    idempotent: bool = True
 
     def check(self) -> None:
         """Raise what is wrong with it; botocore checks none of it."""
@@ -59,7 +61,7 @@ class ModelReply:
 class Runtime(Protocol):
     """SageMaker's runtime: one attempt, no retry."""
 
-    def invoke(self, route: Route, request: InvocationRequest, timeout_seconds: float) -> ModelReply:
+    def invoke(self, target: Target, request: InvocationRequest, timeout_seconds: float) -> ModelReply:
         """Send the request once and wait at most about ``timeout_seconds``; raises `RuntimeFault`."""
         ...
 
@@ -101,15 +103,17 @@ class Invoker:
         runtime: sends one attempt.
         clock: time; deadlines are on its monotonic clock.
         random: numbers in [0, 1), for jitter.
+        budget: what retries are taken from. Default: one of its own.
     """
 
-    def __init__(self, runtime: Runtime, clock: Clock, random: Callable[[], float]) -> None:
+    def __init__(self, runtime: Runtime, clock: Clock, random: Callable[[], float], budget: RetryBudget | None = None) -> None:
+        self._budget = RetryBudget() if budget is None else budget
         self._runtime = runtime
         self._clock = clock
         self._random = random
 
-    def invoke(self, route: Route, request: InvocationRequest, *, deadline: float) -> Outcome:
-        """Invoke the model behind ``route`` until it answers, a rule ends it, or ``deadline`` comes.
+    def invoke(self, target: Target, request: InvocationRequest, *, deadline: float) -> Outcome:
+        """Invoke ``target`` until it answers, a rule ends it, or ``deadline`` comes.
 
         The first attempt is always made, with what time there is.
 
@@ -124,17 +128,19 @@ class Invoker:
             attempts += 1
             timeout = max(deadline - self._clock.monotonic(), _LEAST_ATTEMPT_SECONDS)
             try:
-                reply = self._runtime.invoke(route, request, timeout)
+                reply = self._runtime.invoke(target, request, timeout)
             except RuntimeFault as fault:
                 failure = classify(fault)
                 rule = RULES[failure]
                 wait = rule.wait_seconds(failures[failure], self._random())
                 failures[failure] += 1
                 late = self._clock.monotonic() + wait + _LEAST_ATTEMPT_SECONDS > deadline
-                if failures[failure] > rule.retries or late:
+                twice = rule.may_have_run and not request.idempotent
+                if failures[failure] > rule.retries or late or twice or (rule.budgeted and not self._budget.take()):
                     cold = Failure.NOT_READY in failures
                     return Outcome(None, rule.failed(), failure, str(fault), attempts, cold, waited)
                 self._clock.sleep(wait)
                 waited += wait
             else:
+                self._budget.answer()
                 return Outcome(reply, None, None, None, attempts, Failure.NOT_READY in failures, waited)

@@ -15,13 +15,17 @@ _BUCKETS = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """One version as requests reach it.
+    """One version where a request reaches it.
 
     Attributes:
-        version: its id.
+        endpoint: the endpoint's name.
+        variant: its production variant.
+        version: id of the version.
         target_model: what InvokeEndpoint takes as TargetModel.
     """
 
+    endpoint: str
+    variant: str
     version: str
     target_model: str
 
@@ -71,8 +75,13 @@ class Route:
         if self.canary is not None:
             digest = hashlib.sha256(f"{self.canary.version}\0{sticky_key}".encode("utf-8", "surrogatepass")).digest()
             if int.from_bytes(digest[:8], "big") % _BUCKETS < self.canary.percent * _BUCKETS / 100:
-                return Target(self.canary.version, self.canary.target_model)
-        return Target(self.version, self.target_model)
+                return Target(self.endpoint, self.variant, self.canary.version, self.canary.target_model)
+        return self.active
+
+    @property
+    def active(self) -> Target:
+        """The active version."""
+        return Target(self.endpoint, self.variant, self.version, self.target_model)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from mme_tenancy.idempotency import IdempotencyKey, IdempotencyRecord
 from mme_tenancy.invocation import InvocationRequest, ModelReply
 from mme_tenancy.registry import Change, Page, Record
 from mme_tenancy.retries import RuntimeFault
-from mme_tenancy.routes import Model, Route
+from mme_tenancy.routes import Model, Target
 from mme_tenancy.tenants import Tenant
 from mme_tenancy.versions import DigestClaim, Version
 
@@ -218,17 +218,17 @@ class ScriptedRuntime:
         attempt_seconds: how long an attempt takes.
 
     Attributes:
-        calls: every attempt: route, request and timeout in seconds.
+        calls: every attempt: target, request and timeout in seconds.
     """
 
     def __init__(self, *script: ModelReply | RuntimeFault, clock: Clock | None = None, attempt_seconds: float = 0.0) -> None:
         self._script = list(script)
         self._attempt: Callable[[], None] = (lambda: clock.sleep(attempt_seconds)) if clock else (lambda: None)
-        self.calls: list[tuple[Route, InvocationRequest, float]] = []
+        self.calls: list[tuple[Target, InvocationRequest, float]] = []
 
-    def invoke(self, route: Route, request: InvocationRequest, timeout_seconds: float) -> ModelReply:
+    def invoke(self, target: Target, request: InvocationRequest, timeout_seconds: float) -> ModelReply:
         """The next entry of the script."""
-        self.calls.append((route, request, timeout_seconds))
+        self.calls.append((target, request, timeout_seconds))
         self._attempt()
         entry = self._script.pop(0) if len(self._script) > 1 else self._script[0]
         if isinstance(entry, RuntimeFault):

@@ -125,7 +125,7 @@ def test_a_model_that_cannot_answer_its_sample_is_rejected(world, upload, fault,
 
 
 @pytest.mark.parametrize(
-    "code", ["ModelNotReadyException", "ServiceUnavailable", "ThrottlingException", "Connection", "ReadTimeout", "AccessDeniedException"]
+    "code", ["ModelNotReadyException", "ServiceUnavailable", "ThrottlingException", "NotConnected", "ReadTimeout", "AccessDeniedException"]
 )
 def test_a_passing_trouble_of_the_endpoint_delays_and_the_next_event_finishes(world, upload, code):
     working = world.runtime

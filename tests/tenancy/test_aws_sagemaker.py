@@ -14,9 +14,9 @@ from mme_tenancy.aws.clients import runtime_client
 from mme_tenancy.aws.sagemaker import SageMakerRuntime
 from mme_tenancy.invocation import InvocationRequest, Invoker, ModelReply
 from mme_tenancy.retries import RuntimeFault
-from mme_tenancy.routes import Route
+from mme_tenancy.routes import Target
 
-ROUTE = Route("endpoint-a", "AllTraffic", "v1-0123456789ab", "acme/iris/v1-0123456789ab.tar.gz")
+TARGET = Target("endpoint-a", "AllTraffic", "v1-0123456789ab", "acme/iris/v1-0123456789ab.tar.gz")
 
 
 class Endpoint(ThreadingHTTPServer):
@@ -80,10 +80,10 @@ def error(status, code, **members):
 
 def test_a_request_goes_to_the_target_model_and_its_answer_comes_back(endpoint, runtime):
     endpoint.script = [(200, {"Content-Type": "text/csv"}, b"1.0")]
-    assert runtime.invoke(ROUTE, InvocationRequest(b"1,2", "text/csv", "text/csv"), 10) == ModelReply(b"1.0", "text/csv")
+    assert runtime.invoke(TARGET, InvocationRequest(b"1,2", "text/csv", "text/csv"), 10) == ModelReply(b"1.0", "text/csv")
     ((path, headers, body),) = endpoint.requests
     assert (path, body) == ("/endpoints/endpoint-a/invocations", b"1,2")
-    assert headers["X-Amzn-SageMaker-Target-Model"] == ROUTE.target_model
+    assert headers["X-Amzn-SageMaker-Target-Model"] == TARGET.target_model
     assert (headers["Content-Type"], headers["Accept"]) == ("text/csv", "text/csv")
 
 
@@ -105,7 +105,7 @@ def test_a_request_goes_to_the_target_model_and_its_answer_comes_back(endpoint, 
 def test_an_error_is_one_attempt_and_keeps_its_code(endpoint, runtime, answer, code, status, original):
     endpoint.script = [answer]
     with pytest.raises(RuntimeFault) as caught:
-        runtime.invoke(ROUTE, InvocationRequest(b"1,2"), 10)
+        runtime.invoke(TARGET, InvocationRequest(b"1,2"), 10)
     assert (caught.value.code, caught.value.http_status, caught.value.original_status) == (code, status, original)
     assert len(endpoint.requests) == 1
 
@@ -114,42 +114,42 @@ def test_an_error_is_one_attempt_and_keeps_its_code(endpoint, runtime, answer, c
 def test_what_the_service_said_is_kept_for_the_log_but_not_what_a_container_said(endpoint, runtime, code, logged):
     endpoint.script = [(400, {"x-amzn-errortype": code}, b'{"Message": "some words"}')]
     with pytest.raises(RuntimeFault) as caught:
-        runtime.invoke(ROUTE, InvocationRequest(b"1,2"), 10)
+        runtime.invoke(TARGET, InvocationRequest(b"1,2"), 10)
     assert ("some words" in str(caught.value)) is logged
 
 
 def test_a_silent_endpoint_is_given_up_in_time(endpoint, runtime):
     endpoint.script = [None]
     with pytest.raises(RuntimeFault) as caught:
-        runtime.invoke(ROUTE, InvocationRequest(b"1,2"), 1.5)
+        runtime.invoke(TARGET, InvocationRequest(b"1,2"), 1.5)
     assert caught.value.code == "ReadTimeout"
     assert len(endpoint.requests) == 1
 
 
-def test_an_endpoint_that_refuses_the_connection_is_a_connection_fault(session, monkeypatch):
+def test_an_endpoint_that_refuses_the_connection_has_got_nothing(session, monkeypatch):
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{unused.getsockname()[1]}")
         runtime = SageMakerRuntime(lambda seconds: runtime_client(boto3.Session("AKIAEXAMPLE", "secret", region_name="us-east-1"), seconds))
         with pytest.raises(RuntimeFault) as caught:
-            runtime.invoke(ROUTE, InvocationRequest(b"1,2"), 5)
-    assert caught.value.code == "Connection"
+            runtime.invoke(TARGET, InvocationRequest(b"1,2"), 5)
+    assert caught.value.code == "NotConnected"
 
 
-def test_an_answer_that_breaks_off_is_a_connection_fault(endpoint, runtime):
+def test_an_answer_that_breaks_off_is_a_lost_connection(endpoint, runtime):
     class Short(bytes):
         def __len__(self):
             return 100
 
     endpoint.script = [(200, {"Content-Type": "text/csv"}, Short(b"1.0"))]
     with pytest.raises(RuntimeFault) as caught:
-        runtime.invoke(ROUTE, InvocationRequest(b"1,2"), 5)
-    assert caught.value.code == "Connection"
+        runtime.invoke(TARGET, InvocationRequest(b"1,2"), 5)
+    assert caught.value.code == "ConnectionLost"
 
 
 def test_the_two_retry_layers_do_not_multiply(endpoint, runtime, clock):
     endpoint.script = [error(503, "ServiceUnavailable")]
-    outcome = Invoker(runtime, clock, lambda: 0.5).invoke(ROUTE, InvocationRequest(b"1,2"), deadline=clock.monotonic() + 27)
+    outcome = Invoker(runtime, clock, lambda: 0.5).invoke(TARGET, InvocationRequest(b"1,2"), deadline=clock.monotonic() + 27)
     assert outcome.attempts == len(endpoint.requests) == 10
 
 

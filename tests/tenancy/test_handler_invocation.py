@@ -66,8 +66,8 @@ def test_body_and_headers_pass_through_both_ways(call):
     assert answer["statusCode"] == 200
     assert base64.b64decode(answer["body"]) == b"\x93NUMPY\xff"
     assert answer["headers"] == {"Content-Type": "application/x-npy", "X-Mme-Version": "v1-0123456789ab", "X-Mme-Attempts": "1"}
-    ((route, request, _),) = runtime.calls
-    assert (route, request.body, request.content_type, request.accept) == (ROUTE, b"5.1,3.5,1.4,0.2", "text/csv", "text/csv")
+    ((target, request, _),) = runtime.calls
+    assert (target, request.body, request.content_type, request.accept) == (ROUTE.active, b"5.1,3.5,1.4,0.2", "text/csv", "text/csv")
 
 
 def test_the_time_left_is_counted_in_real_seconds(call, clock):
@@ -165,7 +165,7 @@ def test_an_answer_above_the_limit_says_so(call):
     [
         (RuntimeFault("ModelNotReadyException", 429), 503, "model-loading", "5"),
         (RuntimeFault("ServiceUnavailable", 503), 503, "unavailable", "2"),
-        (RuntimeFault("Connection"), 503, "unavailable", "2"),
+        (RuntimeFault("NotConnected"), 503, "unavailable", "2"),
         (RuntimeFault("ThrottlingException", 400), 429, "throttled", "2"),
         (RuntimeFault("ModelError", 424, 500), 502, "model-failed", None),
         (RuntimeFault("ModelError", 424, 415), 422, "model-rejected-input", None),
@@ -203,7 +203,12 @@ def test_the_functions_own_timeout_counts_too(call, clock, context):
 
 
 def test_a_killed_instance_is_not_seen_by_the_caller(call):
-    script = [RuntimeFault("ModelError", 424, 503), RuntimeFault("Connection"), RuntimeFault("ServiceUnavailable", 503), ModelReply(b"1.0")]
+    script = [
+        RuntimeFault("ModelError", 424, 503),
+        RuntimeFault("NotConnected"),
+        RuntimeFault("ServiceUnavailable", 503),
+        ModelReply(b"1.0"),
+    ]
     answer, _ = call(*script)
     assert (answer["statusCode"], answer["headers"]["X-Mme-Attempts"]) == (200, "4")
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,18 +20,18 @@ from mme_tenancy.errors import (
     UnavailableError,
 )
 from mme_tenancy.invocation import InvocationRequest, Invoker, ModelReply
-from mme_tenancy.retries import RULES, Failure, RuntimeFault, classify
-from mme_tenancy.routes import Route
+from mme_tenancy.retries import RULES, Failure, RetryBudget, RuntimeFault, classify
+from mme_tenancy.routes import Target
 from mme_tenancy.testing import FakeClock, ScriptedRuntime
 
-ROUTE = Route("endpoint-a", "AllTraffic", "v1-0123456789ab", "acme/iris/v1-0123456789ab.tar.gz")
+TARGET = Target("endpoint-a", "AllTraffic", "v1-0123456789ab", "acme/iris/v1-0123456789ab.tar.gz")
 REQUEST = InvocationRequest(b"1,2", "text/csv")
 REPLY = ModelReply(b"1.0", "text/csv")
 
 
-def invoke(clock, *script, seconds=27.0, attempt_seconds=0.01, random=0.5):
+def invoke(clock, *script, seconds=27.0, attempt_seconds=0.01, random=0.5, request=REQUEST, budget=None):
     runtime = ScriptedRuntime(*script, clock=clock, attempt_seconds=attempt_seconds)
-    outcome = Invoker(runtime, clock, lambda: random).invoke(ROUTE, REQUEST, deadline=clock.monotonic() + seconds)
+    outcome = Invoker(runtime, clock, lambda: random, budget).invoke(TARGET, request, deadline=clock.monotonic() + seconds)
     assert outcome.attempts == len(runtime.calls)
     return outcome, runtime
 
@@ -44,7 +46,8 @@ ROWS = [
     ("InternalFailure", 500, None, Failure.UNAVAILABLE, 10, 11.1, UnavailableError, 503),
     ("InternalDependencyException", 530, None, Failure.UNAVAILABLE, 10, 11.1, UnavailableError, 503),
     ("", 504, None, Failure.UNAVAILABLE, 10, 11.1, UnavailableError, 503),
-    ("Connection", 0, None, Failure.UNAVAILABLE, 10, 11.1, UnavailableError, 503),
+    ("NotConnected", 0, None, Failure.UNAVAILABLE, 10, 11.1, UnavailableError, 503),
+    ("ConnectionLost", 0, None, Failure.CONNECTION_LOST, 4, 0.7, UnavailableError, 503),
     ("ModelError", 424, 500, Failure.WORKER_DIED, 2, 0.2, ModelFailedError, 502),
     ("ModelError", 424, 503, Failure.WORKER_DIED, 2, 0.2, ModelFailedError, 502),
     ("ModelError", 424, 507, Failure.WORKER_DIED, 2, 0.2, ModelFailedError, 502),
@@ -60,7 +63,7 @@ ROWS = [
 
 
 def test_every_failure_is_in_the_table_and_has_a_tested_row():
-    assert set(RULES) == set(Failure) == {row[3] for row in ROWS}
+    assert set(RULES) == set(Failure) == {*(row[3] for row in ROWS), Failure.TARGET_GONE}
 
 
 @pytest.mark.parametrize(("code", "status", "original", "failure", "attempts", "waited", "error", "answer"), ROWS)
@@ -87,7 +90,7 @@ def test_an_answer_needs_one_attempt(clock):
     outcome, runtime = invoke(clock, REPLY)
     assert outcome.answer() == REPLY
     assert (outcome.attempts, outcome.cold, outcome.waited_seconds) == (1, False, 0.0)
-    assert runtime.calls == [(ROUTE, REQUEST, pytest.approx(27.0))]
+    assert runtime.calls == [(TARGET, REQUEST, pytest.approx(27.0))]
 
 
 def test_a_cold_model_is_waited_for(clock):
@@ -98,7 +101,7 @@ def test_a_cold_model_is_waited_for(clock):
 
 
 def test_a_killed_instance_is_not_seen_by_the_caller(clock):
-    script = [RuntimeFault("Connection"), RuntimeFault("ModelError", 424, 503), *[RuntimeFault("ServiceUnavailable", 503)] * 5, REPLY]
+    script = [RuntimeFault("ConnectionLost"), RuntimeFault("ModelError", 424, 503), *[RuntimeFault("ServiceUnavailable", 503)] * 5, REPLY]
     assert invoke(clock, *script)[0].answer() == REPLY
 
 
@@ -128,7 +131,7 @@ def test_a_deadline_that_has_passed_still_makes_one_attempt(clock):
 @given(
     faults=st.lists(
         st.sampled_from(
-            [RuntimeFault("ModelNotReadyException", 429), RuntimeFault("Connection"), RuntimeFault("ThrottlingException", 400)]
+            [RuntimeFault("ModelNotReadyException", 429), RuntimeFault("NotConnected"), RuntimeFault("ThrottlingException", 400)]
         ),
         min_size=1,
         max_size=30,
@@ -150,14 +153,60 @@ def test_jitter_is_half_to_one_and_a_half_of_the_wait(random):
 
 def test_what_may_be_tried_again_says_when():
     waits = {failure: rule.retry_after_seconds for failure, rule in RULES.items() if rule.retry_after_seconds}
-    assert set(waits) == {Failure.NOT_READY, Failure.THROTTLED, Failure.UNAVAILABLE, Failure.TIMED_OUT}
+    assert set(RULES) - set(waits) == {Failure.WORKER_DIED, Failure.MODEL_FAILED, Failure.INPUT_REJECTED, Failure.REFUSED}
+
+
+MAY_HAVE_RUN = [RuntimeFault("ReadTimeout"), RuntimeFault("ConnectionLost"), RuntimeFault("ModelError", 424, 500)]
+
+
+@pytest.mark.parametrize("fault", MAY_HAVE_RUN)
+def test_a_request_that_must_not_run_twice_is_sent_once_when_the_model_may_have_begun(clock, fault):
+    outcome, _ = invoke(clock, fault, request=replace(REQUEST, idempotent=False))
+    assert (outcome.attempts, outcome.waited_seconds) == (1, 0.0)
+
+
+@pytest.mark.parametrize("code", ["ModelNotReadyException", "ThrottlingException", "ServiceUnavailable", "NotConnected"])
+def test_a_request_that_must_not_run_twice_is_still_sent_again_when_the_model_has_not_begun(clock, code):
+    outcome, _ = invoke(clock, RuntimeFault(code, 429), REPLY, request=replace(REQUEST, idempotent=False))
+    assert (outcome.answer(), outcome.attempts) == (REPLY, 2)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "Endpoint shared of account 123456789012 not found.",
+        "Variant AllTraffic not found for endpoint shared.",
+        'Could not find inference component "iris".',
+        "Failed to download model data(bucket: b, key: k). Please ensure that there is an object",
+    ],
+)
+def test_a_target_that_is_gone_is_told_from_a_refused_request(clock, message):
+    fault = RuntimeFault("ValidationError", 400, message=message)
+    outcome, _ = invoke(clock, fault)
+    assert (outcome.failure, outcome.attempts, outcome.error.retry_after_seconds) == (Failure.TARGET_GONE, 1, 2)
+
+
+def test_an_empty_budget_ends_the_retries_of_a_short_service_and_answers_fill_it_again(clock):
+    throttled, budget = RuntimeFault("ThrottlingException", 400), RetryBudget(capacity=6, returned=0.5)
+    attempts = [invoke(clock, throttled, budget=budget)[0].attempts for _ in range(4)]
+    assert attempts == [5, 3, 1, 1]
+    for _ in range(4):
+        assert invoke(clock, REPLY, budget=budget)[0].attempts == 1
+    assert invoke(clock, throttled, budget=budget)[0].attempts == 3
+
+
+@pytest.mark.parametrize("fault", [RuntimeFault("ModelNotReadyException", 429), RuntimeFault("ModelError", 424, 500)])
+def test_a_cold_model_and_a_dead_worker_cost_no_budget(clock, fault):
+    budget = RetryBudget(capacity=0)
+    assert invoke(clock, fault, REPLY, budget=budget)[0].attempts == 2
+    assert invoke(clock, RuntimeFault("ServiceUnavailable", 503), REPLY, budget=budget)[0].attempts == 1
 
 
 def test_a_body_above_sagemakers_limit_is_never_sent(clock):
     runtime = ScriptedRuntime(REPLY)
     invoker = Invoker(runtime, clock, lambda: 0.5)
     with pytest.raises(PayloadTooLargeError, match=str(INVOKE_BODY_BYTES)):
-        invoker.invoke(ROUTE, InvocationRequest(bytes(INVOKE_BODY_BYTES + 1)), deadline=100)
+        invoker.invoke(TARGET, InvocationRequest(bytes(INVOKE_BODY_BYTES + 1)), deadline=100)
     assert runtime.calls == []
 
 

@@ -5,7 +5,7 @@ import pytest
 from mme_tenancy.routes import Canary, Route, Target
 
 ROUTE = Route("shared", "AllTraffic", "v1-0123456789ab", "acme/iris/v1-0123456789ab.tar.gz")
-NEW = Target("v2-abcdef012345", "acme/iris/v2-abcdef012345.tar.gz")
+NEW = Target(ROUTE.endpoint, ROUTE.variant, "v2-abcdef012345", "acme/iris/v2-abcdef012345.tar.gz")
 KEYS = [f"user-{number}" for number in range(20_000)]
 
 
@@ -14,7 +14,7 @@ def with_canary(percent):
 
 
 def test_without_a_canary_every_key_goes_to_the_active_version():
-    assert {ROUTE.choose(key) for key in KEYS} == {Target(ROUTE.version, ROUTE.target_model)}
+    assert {ROUTE.choose(key) for key in KEYS} == {ROUTE.active}
 
 
 @pytest.mark.parametrize("percent", [0.5, 5, 50, 99])

@@ -64,7 +64,7 @@ def story(pools: Sequence[Pool], clock: FakeClock, runtime: ScriptedRuntime, art
     page: Page[Model] = registry.models("acme", limit=10)
     route: Route | None = page.items[0].route
     assert route is not None
-    return invoker.invoke(route, InvocationRequest(sample.body, sample.content_type), deadline=clock.monotonic() + 10)
+    return invoker.invoke(route.active, InvocationRequest(sample.body, sample.content_type), deadline=clock.monotonic() + 10)
 
 
 def status_of(outcome: Outcome) -> int:

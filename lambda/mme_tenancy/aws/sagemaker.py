@@ -5,13 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from botocore.exceptions import ClientError, HTTPClientError, IncompleteReadError, ReadTimeoutError
+from botocore.exceptions import (
+    ClientError,
+    ConnectTimeoutError,
+    EndpointConnectionError,
+    HTTPClientError,
+    IncompleteReadError,
+    ReadTimeoutError,
+)
 from botocore.exceptions import ConnectionError as BotoConnectionError
 
 from mme_facts.runtime_errors import MODEL_ERROR
 from mme_tenancy.invocation import InvocationRequest, ModelReply
 from mme_tenancy.retries import RuntimeFault
-from mme_tenancy.routes import Route
+from mme_tenancy.routes import Target
 
 if TYPE_CHECKING:
     from mypy_boto3_sagemaker_runtime import SageMakerRuntimeClient
@@ -39,21 +46,23 @@ class SageMakerRuntime:
         """Make the client for ``timeout_seconds`` now, so that the first request does not wait for it."""
         self._client(timeout_seconds)
 
-    def invoke(self, route: Route, request: InvocationRequest, timeout_seconds: float) -> ModelReply:
+    def invoke(self, target: Target, request: InvocationRequest, timeout_seconds: float) -> ModelReply:
         """Send the request once and wait at most about ``timeout_seconds``; raises `RuntimeFault`."""
         headers = {"ContentType": request.content_type, "Accept": request.accept}
         arguments: dict[str, Any] = {name: value for name, value in headers.items() if value is not None}
         try:
             answer = self._client(timeout_seconds).invoke_endpoint(
-                EndpointName=route.endpoint, TargetModel=route.target_model, Body=request.body, **arguments
+                EndpointName=target.endpoint, TargetModel=target.target_model, Body=request.body, **arguments
             )
             return ModelReply(answer["Body"].read(), answer.get("ContentType"))
         except ClientError as error:
             raise _fault(error) from error
         except ReadTimeoutError as error:
             raise RuntimeFault("ReadTimeout") from error
+        except (EndpointConnectionError, ConnectTimeoutError) as error:
+            raise RuntimeFault("NotConnected") from error
         except (HTTPClientError, BotoConnectionError, IncompleteReadError) as error:
-            raise RuntimeFault("Connection") from error
+            raise RuntimeFault("ConnectionLost") from error
 
     def _client(self, timeout_seconds: float) -> SageMakerRuntimeClient:
         fitting = [seconds for seconds in _TIMEOUTS_SECONDS if seconds <= timeout_seconds]

@@ -98,7 +98,7 @@ class Invocations:
         request.check()
         route = self._route(tenant, model)
         line |= {"version": route.version, "endpoint": route.endpoint, "placement": "shared", "attempts": 0, "cold": 0, "throttled": 0}
-        outcome = self.invoker.invoke(route, request, deadline=deadline)
+        outcome = self.invoker.invoke(route.active, request, deadline=deadline)
         line |= {"attempts": outcome.attempts, "cold": int(outcome.cold), "waited_ms": round(outcome.waited_seconds * 1000)}
         line["throttled"] = int(outcome.failure is Failure.THROTTLED)
         line |= {"failure": outcome.failure and outcome.failure.value, "fault": outcome.fault}
