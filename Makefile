@@ -8,7 +8,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-inp
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help env demo test lint format browser e2e bench docs images lock clean
+.PHONY: help env demo test lint format browser e2e bench docs images openapi lock clean
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z0-9_-]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' Makefile
@@ -58,6 +58,9 @@ docs: $(READY)  ## the documentation, into build/site
 
 images: $(READY)  ## refresh mme_facts/images.json from the pinned sagemaker-core
 	@$(BIN)/python -m mme_cli.images
+
+openapi: $(READY)  ## write the OpenAPI document of the tenant API, and its page, from the code's models
+	@$(BIN)/python -m mme_cli.openapi
 
 # Lock files carry hashes and no addresses, and hold for every supported Python.
 LOCK := --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --quiet

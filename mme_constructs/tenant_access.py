@@ -37,8 +37,9 @@ class TenantAccess(Construct):
     """One role for all tenants: a session of it reaches only what belongs to the tenant in its session tag.
 
     API Gateway passes no session tags to a function, so the policy confines the tenant, not the code: ``execute-api:Invoke`` on
-    ``/tenants/${aws:PrincipalTag/tenant}`` and below. The methods are spelled out, because a wildcard there also matches slashes:
-    ``*/tenants/versions/*`` would match ``GET/tenants/other/models/tenants/versions/v1-...``.
+    ``/tenants/${aws:PrincipalTag/tenant}`` and below, and on the API's own description, ``/openapi.json``. The methods are spelled out,
+    because a wildcard there also matches slashes: ``*/tenants/versions/*`` would match
+    ``GET/tenants/other/models/tenants/versions/v1-...``.
 
     Three more ways are open only where they are asked for, to tenants whose applications call AWS themselves:
 
@@ -96,6 +97,7 @@ class TenantAccess(Construct):
             iam.PolicyStatement(
                 actions=["execute-api:Invoke"],
                 resources=[
+                    api.arn_for("GET", "/openapi.json"),
                     api.arn_for("GET", f"/tenants/{_TENANT}"),
                     api.arn_for("GET", f"/tenants/{tenant_pattern(_TENANT)}"),
                     api.arn_for("POST", f"/tenants/{tenant_pattern(_TENANT)}"),

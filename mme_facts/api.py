@@ -51,6 +51,7 @@ _VERSION = f"{_VERSIONS}/{{version}}"
 _ADMIN = frozenset({Role.PLATFORM_ADMIN})
 
 OPERATIONS: tuple[Operation, ...] = (
+    Operation("get_openapi", "GET", "/openapi.json", "Show the OpenAPI document of this API, as it is deployed."),
     Operation("put_tenant", "PUT", _TENANT, "Create a tenant.", roles=_ADMIN),
     Operation("get_tenant", "GET", _TENANT, "Show a tenant."),
     Operation("list_models", "GET", _MODELS, "List a tenant's models by id."),

@@ -8,7 +8,7 @@ from mme_facts.grammar import SHA256_PATTERN, SHA256_RULE
 from mme_facts.limits import SAMPLE_BODY_BYTES, SINGLE_PUT_BYTES
 from mme_tenancy.shapes import Choice, Member, Obj, Text, Whole, nullable
 
-__all__ = ["BASE64", "ENCODINGS", "NOTHING", "registration_shape"]
+__all__ = ["BASE64", "ENCODINGS", "NOTHING", "registration_shape", "request_shapes"]
 
 _NOTES_CHARACTERS = 1000
 _SAMPLE_CHARACTERS = -(-SAMPLE_BODY_BYTES // 3) * 4
@@ -71,3 +71,11 @@ def registration_shape(*, max_artifact_bytes: int, frameworks: Sequence[str]) ->
             ),
         }
     )
+
+
+def request_shapes(*, max_artifact_bytes: int, frameworks: Sequence[str]) -> dict[str, Obj]:
+    """Every body, by its name in the OpenAPI document; arguments as those of `registration_shape`."""
+    return {
+        "Nothing": NOTHING,
+        "Registration": registration_shape(max_artifact_bytes=max_artifact_bytes, frameworks=frameworks),
+    }

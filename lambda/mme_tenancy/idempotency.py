@@ -9,19 +9,20 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
 from mme_tenancy.clock import Clock
-from mme_tenancy.errors import IdempotencyConflictError, InvalidRequestError, RequestInProgressError
+from mme_tenancy.errors import IdempotencyConflictError, RequestInProgressError
+from mme_tenancy.shapes import Text
 
-__all__ = ["IdempotencyKey", "IdempotencyRecord", "IdempotencyStore", "StoredAnswer", "idempotent"]
+__all__ = ["KEY", "IdempotencyKey", "IdempotencyRecord", "IdempotencyStore", "StoredAnswer", "idempotent"]
 
 _LEASE_SECONDS = 30
 """How long a request may run (an API call is cut after 29 s); then another may take over a key left by a crash."""
-_KEY = re.compile(r"[\x21-\x7e]{1,255}")
+KEY = Text("1 to 255 visible ASCII characters", pattern="[!-~]{1,255}")
+"""What the header may hold."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +53,7 @@ class IdempotencyKey:
     key: str
 
     def __post_init__(self) -> None:
-        if not _KEY.fullmatch(self.key):
-            raise InvalidRequestError.of_field("Idempotency-Key", self.key, "1 to 255 visible ASCII characters")
+        KEY.check("Idempotency-Key", self.key)
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,6 +64,7 @@ def _function(synthesized, handler):
 
 def test_the_routes_are_the_documented_ones_and_no_more(api):
     assert {(method, path) for method, path, _ in _routes(api)} == {
+        ("GET", "/openapi.json"),
         ("PUT", "/tenants/{tenant}"),
         ("GET", "/tenants/{tenant}"),
         ("GET", "/tenants/{tenant}/models"),
@@ -73,7 +74,7 @@ def test_the_routes_are_the_documented_ones_and_no_more(api):
         ("GET", "/tenants/{tenant}/models/{model}/versions/{version}"),
         ("POST", "/tenants/{tenant}/models/{model}/invocations"),
     }
-    assert len(OPERATIONS) == 8
+    assert len(OPERATIONS) == 9
 
 
 def test_every_method_demands_a_signature(api):

@@ -23,6 +23,7 @@ from mme_tenancy.handlers.http import Event, at_cold_start, caller_of, problem_h
 from mme_tenancy.handlers.invocation import LambdaContext
 from mme_tenancy.handlers.log import service_logger
 from mme_tenancy.handlers.onboarding.calls import Call
+from mme_tenancy.handlers.onboarding.document import DocumentCalls
 from mme_tenancy.handlers.onboarding.models import ModelCalls
 from mme_tenancy.handlers.onboarding.tenants import TenantCalls
 from mme_tenancy.handlers.onboarding.versions import VersionCalls
@@ -50,7 +51,12 @@ class Onboarding:
     """
 
     def __init__(self, registry: Registry, registrar: Registrar, store: IdempotencyStore, max_artifact_bytes: int, clock: Clock) -> None:
-        self._resources = (TenantCalls(registry), ModelCalls(registry), VersionCalls(registry, registrar, max_artifact_bytes))
+        self._resources = (
+            DocumentCalls(max_artifact_bytes, registrar.frameworks),
+            TenantCalls(registry),
+            ModelCalls(registry),
+            VersionCalls(registry, registrar, max_artifact_bytes),
+        )
         self._store = store
         self._clock = clock
         self._resolver = APIGatewayRestResolver()

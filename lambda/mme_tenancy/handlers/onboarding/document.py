@@ -1,0 +1,54 @@
+"""``/openapi.json``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from aws_lambda_powertools.event_handler import Response
+
+import mme_tenancy
+from mme_facts.api import OPERATIONS
+from mme_tenancy.bodies import request_shapes
+from mme_tenancy.handlers.http import Event
+from mme_tenancy.handlers.onboarding.calls import Call, json_answer
+
+__all__ = ["DocumentCalls"]
+
+_FILE = Path(mme_tenancy.__file__).with_name("openapi.json")
+(_PATH,) = (operation.path for operation in OPERATIONS if operation.id == "get_openapi")
+
+
+class DocumentCalls:
+    """The OpenAPI document: the committed one, with this deployment's limits, frameworks and address.
+
+    Args:
+        max_artifact_bytes: greatest admissible artifact.
+        frameworks: what the platform serves.
+    """
+
+    def __init__(self, max_artifact_bytes: int, frameworks: Sequence[str]) -> None:
+        self._document = cache(lambda: _document(max_artifact_bytes, frameworks))
+
+    def get_openapi(self, call: Call) -> Response[str]:
+        """Show the document."""
+        address = _address(call.event)
+        document = self._document()
+        return json_answer(200, {**document, "servers": [{"url": address}]} if address else document)
+
+
+def _document(max_artifact_bytes: int, frameworks: Sequence[str]) -> dict[str, Any]:
+    document: dict[str, Any] = json.loads(_FILE.read_text("utf-8"))
+    shapes = request_shapes(max_artifact_bytes=max_artifact_bytes, frameworks=frameworks)
+    document["components"]["schemas"] |= {name: shape.schema() for name, shape in shapes.items()}
+    return document
+
+
+def _address(event: Event) -> str | None:
+    """The API's address as the caller knows it: with the stage, or with the base path of a domain name of its own."""
+    context = event.get("requestContext") or {}
+    host, path = context.get("domainName"), str(context.get("path") or "")
+    return f"https://{host}{path.removesuffix(_PATH)}" if host and path.endswith(_PATH) else None

@@ -1,0 +1,139 @@
+"""What each call takes and answers, beside what `mme_facts.api` says of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+__all__ = ["ANSWERS", "COMMON", "Answer", "Contract"]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """An answer of success.
+
+    Attributes:
+        says: when it is given.
+        schema: name of its component schema; ``None``: any bytes.
+        headers: names of its headers, in `HEADERS`.
+        links: operation -> parameter -> where its value is in the answer (a runtime expression).
+    """
+
+    says: str
+    schema: str | None
+    headers: tuple[str, ...] = ()
+    links: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Contract:
+    """What a call takes and answers.
+
+    Attributes:
+        answers: status -> answer of success.
+        problems: slugs of the errors that are its own.
+        body: name of the component schema of its JSON body; ``None``: it takes none.
+        body_optional: whether the body may be left out.
+        any_body: whether it takes any bytes of any media type.
+        pages: whether it is a list with ``limit`` and ``cursor``.
+        once: whether it honours ``Idempotency-Key``.
+    """
+
+    answers: Mapping[int, Answer]
+    problems: tuple[str, ...]
+    body: str | None = None
+    body_optional: bool = False
+    any_body: bool = False
+    pages: bool = False
+    once: bool = False
+
+
+COMMON = ("invalid-request", "forbidden", "payload-too-large", "throttled", "internal-error", "timeout")
+"""Slugs of errors that every call may answer with; most of them come from API Gateway itself."""
+_OF_A_BODY = ("unsupported-media-type",)
+_OF_A_KEY = ("idempotency-conflict", "request-in-progress")
+_TENANT = ("tenant-not-found",)
+_MODEL = (*_TENANT, "model-not-found")
+_VERSION = (*_MODEL, "version-not-found")
+
+_HERE = {"tenant": "$request.path.tenant", "model": "$request.path.model", "version": "$request.path.version"}
+
+
+def _here(*names: str) -> dict[str, str]:
+    return {name: _HERE[name] for name in names}
+
+
+_OF_A_TENANT = {name: _here("tenant") for name in ("get_tenant", "list_models")}
+_NEW_VERSION = {**_here("tenant", "model"), "version": "$response.body#/version"}
+_OF_A_REGISTRATION = {
+    "get_version": _NEW_VERSION,
+    "get_model": _here("tenant", "model"),
+    "list_versions": _here("tenant", "model"),
+}
+
+ANSWERS: Mapping[str, Contract] = {
+    "put_tenant": Contract(
+        {
+            201: Answer("The tenant is new.", "Tenant", links=_OF_A_TENANT),
+            200: Answer("The tenant was there; this is how it is now.", "Tenant", links=_OF_A_TENANT),
+        },
+        ("write-conflict", *_OF_A_BODY),
+        body="Nothing",
+        body_optional=True,
+    ),
+    "get_tenant": Contract({200: Answer("The tenant.", "Tenant", links={"list_models": _here("tenant")})}, _TENANT),
+    "list_models": Contract(
+        {
+            200: Answer(
+                "A page of models.",
+                "ModelPage",
+                links={
+                    "list_models": {**_here("tenant"), "cursor": "$response.body#/next"},
+                    "get_model": {**_here("tenant"), "model": "$response.body#/models/0/model"},
+                },
+            )
+        },
+        _TENANT,
+        pages=True,
+    ),
+    "get_model": Contract({200: Answer("The model.", "Model", links={"list_versions": _here("tenant", "model")})}, _MODEL),
+    "register_version": Contract(
+        {
+            201: Answer("The version is new.", "Registered", ("Idempotency-Replayed",), _OF_A_REGISTRATION),
+            200: Answer("This artifact was awaited already.", "Registered", ("Idempotency-Replayed",), _OF_A_REGISTRATION),
+        },
+        (*_TENANT, "version-exists", "write-conflict", *_OF_A_BODY, *_OF_A_KEY),
+        body="Registration",
+        once=True,
+    ),
+    "list_versions": Contract(
+        {
+            200: Answer(
+                "A page of versions.",
+                "VersionPage",
+                links={
+                    "list_versions": {**_here("tenant", "model"), "cursor": "$response.body#/next"},
+                    "get_version": {**_here("tenant", "model"), "version": "$response.body#/versions/0/version"},
+                },
+            )
+        },
+        _MODEL,
+        pages=True,
+    ),
+    "get_version": Contract({200: Answer("The version.", "Version")}, _VERSION),
+    "invoke_model": Contract(
+        {200: Answer("The model's answer, as the model gave it.", None, ("X-Mme-Version", "X-Mme-Attempts"))},
+        (
+            *_MODEL,
+            "no-active-version",
+            "model-rejected-input",
+            "model-failed",
+            "answer-too-large",
+            "model-loading",
+            "unavailable",
+        ),
+        any_body=True,
+    ),
+    "get_openapi": Contract({200: Answer("The document, for this deployment.", "OpenApi")}, ()),
+}
+"""Operation id -> contract. A test asks for one of every operation of `mme_facts.api.OPERATIONS`."""
