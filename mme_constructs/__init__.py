@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from mme_constructs.scaling import ScheduledScaling as ScheduledScaling
     from mme_constructs.server_settings import ServerFamily as ServerFamily
     from mme_constructs.server_settings import ServerSettings as ServerSettings
+    from mme_constructs.telemetry_settings import TelemetrySettings as TelemetrySettings
     from mme_constructs.tenant_access import TenantAccess as TenantAccess
     from mme_constructs.tenant_api import TenantApi as TenantApi
     from mme_constructs.tenant_api import Throttle as Throttle
@@ -100,6 +101,7 @@ __getattr__, __dir__ = attach(
         "ScheduledScaling": "scaling",
         "ServerFamily": "server_settings",
         "ServerSettings": "server_settings",
+        "TelemetrySettings": "telemetry_settings",
         "TenantAccess": "tenant_access",
         "TenantApi": "tenant_api",
         "TenantRegistry": "tenant_registry",

@@ -27,6 +27,7 @@ __all__ = [
     "PoolError",
     "PrefixError",
     "ServerSettingError",
+    "TelemetryError",
     "TenantError",
     "ThrottleError",
     "TrustError",
@@ -205,3 +206,9 @@ class AlarmError(ConfigurationError):
     """An alarm that does not exist or that CloudWatch refuses."""
 
     code = "alarm"
+
+
+class TelemetryError(ConfigurationError):
+    """What is logged of requests, or collected of the logs, cannot be as it is set."""
+
+    code = "telemetry"

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from mme_constructs.inference_component_endpoint import InferenceComponentEndpoint
     from mme_constructs.network import EndpointNetwork
     from mme_constructs.private_access import PrivateAccess
+    from mme_constructs.telemetry_settings import TelemetrySettings
 
 __all__ = ["DedicatedSettings", "MultiTenantInference", "PlatformFunctions", "PlatformMonitoring", "PoolSettings"]
 
@@ -137,6 +138,7 @@ class MultiTenantInference(Construct):
             Default: none; the API is public and every call must be signed.
         max_artifact_bytes: greatest upload, compressed bytes. Default 1 GiB.
         throttle: how fast the API may be called. Default: `Throttle` as it stands.
+        telemetry: what is logged of each invocation. Default: `TelemetrySettings` as it stands.
         direct_access: whether tenants' sessions may, beside the API, upload below their own ``incoming/`` and invoke their own models at
             the endpoints, as applications do that call SageMaker themselves. Default: no.
         admin_trusted: who may assume the platform administrator's role. Default: principals of the account whose own policies allow it.
@@ -161,6 +163,7 @@ class MultiTenantInference(Construct):
         private_access: PrivateAccess | None = None,
         max_artifact_bytes: int = ARTIFACT_BYTES,
         throttle: Throttle | None = None,
+        telemetry: TelemetrySettings | None = None,
         direct_access: bool = False,
         admin_trusted: iam.IPrincipal | None = None,
         log_settings: LogSettings | None = None,
@@ -195,6 +198,7 @@ class MultiTenantInference(Construct):
             pools=self.pools,
             max_artifact_bytes=max_artifact_bytes,
             throttle=throttle,
+            telemetry=telemetry,
             onboarding_settings=functions.onboarding,
             invocation_settings=functions.invocation,
             log_settings=log_settings,

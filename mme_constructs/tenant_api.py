@@ -18,6 +18,7 @@ from mme_constructs.errors import ThrottleError
 from mme_constructs.gateway_responses import add_problem_responses
 from mme_constructs.pool import ModelPool, function_environment
 from mme_constructs.tenant_function import FunctionSettings, LogSettings, TenantFunction
+from mme_facts import environment as variables
 from mme_facts.api import OPERATIONS, Function
 from mme_facts.limits import API_GATEWAY_TIMEOUT_SECONDS, ARTIFACT_BYTES
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from aws_cdk import aws_ec2 as ec2
 
     from mme_constructs.artifact_store import ModelArtifactStore
+    from mme_constructs.telemetry_settings import TelemetrySettings
     from mme_constructs.tenant_registry import TenantRegistry
 
 __all__ = ["STAGE", "TenantApi", "Throttle"]
@@ -75,6 +77,7 @@ class TenantApi(Construct):
         throttle: how fast the API may be called. Default: `Throttle` as it stands.
         onboarding_settings: size and limits of the onboarding function. Default: 1,024 MB, 29 s.
         invocation_settings: size and limits of the invocation function. Default: 1,024 MB, 29 s, the gateway's own limit.
+        telemetry: what the invocation function logs of each request. Default: `TelemetrySettings` as it stands.
         log_settings: how long logs are kept. Default: three months.
         account_logging: whether this construct sets the account's CloudWatch role, as the first or only API of an account must. The setting
             is shared by all APIs of the account and region, so it stays when the stack goes. Default: no, it is set elsewhere.
@@ -98,6 +101,7 @@ class TenantApi(Construct):
         throttle: Throttle | None = None,
         onboarding_settings: FunctionSettings | None = None,
         invocation_settings: FunctionSettings | None = None,
+        telemetry: TelemetrySettings | None = None,
         log_settings: LogSettings | None = None,
         account_logging: bool = False,
         account_logging_removal_policy: cdk.RemovalPolicy = cdk.RemovalPolicy.RETAIN,
@@ -123,7 +127,7 @@ class TenantApi(Construct):
             "Invocation",
             handler="mme_tenancy.handlers.invocation.handler",
             description="Invokes a tenant's active version.",
-            environment=environment,
+            environment=environment if telemetry is None else {**environment, variables.TELEMETRY: telemetry.of_line().dump()},
             settings=_settings(invocation_settings),
             log_settings=log_settings,
         )

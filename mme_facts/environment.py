@@ -12,6 +12,7 @@ __all__ = [
     "MODELS_PREFIX",
     "POOLS",
     "TABLE_NAME",
+    "TELEMETRY",
     "Pool",
     "dump_pools",
     "load_pools",
@@ -22,6 +23,8 @@ BUCKET_NAME = "MME_BUCKET_NAME"
 MODELS_PREFIX = "MME_MODELS_PREFIX"
 MAX_ARTIFACT_BYTES = "MME_MAX_ARTIFACT_BYTES"
 POOLS = "MME_POOLS"
+TELEMETRY = "MME_TELEMETRY"
+"""What `mme_facts.telemetry.LineSettings.dump` wrote."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,12 +29,14 @@ class InvocationRequest:
         content_type: its media type; ``None`` leaves it to the container.
         accept: media type of the answer; ``None`` leaves it to the container.
         idempotent: whether the model may work on it twice; if not, it is never sent again once the model may have begun.
+        traceparent: the W3C trace context that the container is told of, if there is one.
     """
 
     body: bytes
     content_type: str | None = None
     accept: str | None = None
     idempotent: bool = True
+    traceparent: str | None = None
 
     def check(self) -> None:
         """Raise what is wrong with it; botocore checks none of it."""
@@ -78,6 +80,8 @@ class Outcome:
         attempts: how many requests were sent.
         cold: whether SageMaker said that the model was not ready.
         waited_seconds: time spent between attempts.
+        model_seconds: how long the attempt took that the container answered, well or with an error; ``None`` if none was answered.
+            SageMaker's own share is in it: it tells callers no time of the container alone.
     """
 
     reply: ModelReply | None
@@ -87,6 +91,7 @@ class Outcome:
     attempts: int
     cold: bool
     waited_seconds: float
+    model_seconds: float | None = None
 
     def answer(self) -> ModelReply:
         """The reply; raises the error if there is none."""
@@ -126,7 +131,8 @@ class Invoker:
         attempts, waited = 0, 0.0
         while True:
             attempts += 1
-            timeout = max(deadline - self._clock.monotonic(), _LEAST_ATTEMPT_SECONDS)
+            began = self._clock.monotonic()
+            timeout = max(deadline - began, _LEAST_ATTEMPT_SECONDS)
             try:
                 reply = self._runtime.invoke(target, request, timeout)
             except RuntimeFault as fault:
@@ -137,10 +143,11 @@ class Invoker:
                 late = self._clock.monotonic() + wait + _LEAST_ATTEMPT_SECONDS > deadline
                 twice = rule.may_have_run and not request.idempotent
                 if failures[failure] > rule.retries or late or twice or (rule.budgeted and not self._budget.take()):
-                    cold = Failure.NOT_READY in failures
-                    return Outcome(None, rule.failed(), failure, str(fault), attempts, cold, waited)
+                    cold, took = Failure.NOT_READY in failures, self._clock.monotonic() - began if fault.answered else None
+                    return Outcome(None, rule.failed(), failure, str(fault), attempts, cold, waited, took)
                 self._clock.sleep(wait)
                 waited += wait
             else:
                 self._budget.answer()
-                return Outcome(reply, None, None, None, attempts, Failure.NOT_READY in failures, waited)
+                took = self._clock.monotonic() - began
+                return Outcome(reply, None, None, None, attempts, Failure.NOT_READY in failures, waited, took)

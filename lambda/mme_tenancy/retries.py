@@ -56,6 +56,11 @@ class RuntimeFault(Exception):  # noqa: N818 - what the endpoint said, turned in
         super().__init__(f"{code} (HTTP {http_status}, container {original_status}) {message}".rstrip())
         self.code, self.http_status, self.original_status, self.message = code, http_status, original_status, message
 
+    @property
+    def answered(self) -> bool:
+        """Whether the container answered, if only with an error."""
+        return self.code == MODEL_ERROR and bool(self.original_status)
+
 
 @dataclass(frozen=True, slots=True)
 class Rule:

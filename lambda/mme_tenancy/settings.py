@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from mme_facts import environment
 from mme_facts.environment import Pool
 from mme_facts.grammar import check_prefix
+from mme_facts.telemetry import LineSettings
 
 __all__ = ["AdmissionSettings", "InvocationSettings", "OnboardingSettings", "SettingError"]
 
@@ -43,20 +44,32 @@ def _pools(variables: Mapping[str, str]) -> tuple[Pool, ...]:
     return pools
 
 
+def _line(variables: Mapping[str, str]) -> LineSettings:
+    value = variables.get(environment.TELEMETRY, "")
+    try:
+        return LineSettings.load(value) if value else LineSettings()
+    except (ValueError, TypeError, AttributeError) as error:
+        raise SettingError(
+            f"environment variable {environment.TELEMETRY} is {value!r}: it must be what mme_facts.telemetry.LineSettings writes ({error})"
+        ) from error
+
+
 @dataclass(frozen=True, slots=True)
 class InvocationSettings:
     """Settings of the invocation function.
 
     Attributes:
         table_name: the registry's table.
+        line: of the log line; as it stands unless the variable is there.
     """
 
     table_name: str
+    line: LineSettings = field(default_factory=LineSettings)
 
     @classmethod
     def read(cls, variables: Mapping[str, str]) -> InvocationSettings:
         """Read them; raises `SettingError`."""
-        return cls(_text(variables, environment.TABLE_NAME))
+        return cls(_text(variables, environment.TABLE_NAME), _line(variables))
 
 
 @dataclass(frozen=True, slots=True)

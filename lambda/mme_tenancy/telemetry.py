@@ -7,26 +7,58 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Mapping
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 
 from mme_facts import telemetry
 from mme_facts.metrics_own import ADMISSION_METRICS, ADMISSION_NAMESPACE, FLEET_METRICS, FLEET_NAMESPACE
+from mme_facts.telemetry import LineSettings
 
 __all__ = ["admission_line", "fleet_line", "invocation_line", "write_line"]
 
+_DEFAULT = LineSettings()
 
-def invocation_line(fields: Mapping[str, object], *, epoch_seconds: float) -> str:
-    """The line as JSON text.
+
+def invocation_line(fields: Mapping[str, object], *, epoch_seconds: float, settings: LineSettings | None = None) -> str:
+    """The line as JSON text. Every request has one and its numbers are never sampled: what is counted of the lines is exact.
+
+    Only the fields of the access log are (`mme_facts.telemetry.ACCESS_FIELDS`), by the request's id, so that a retry of the same request
+    is judged alike everywhere.
 
     Args:
         fields: tenant, model, version, endpoint, placement, latency_ms, attempts, cold, failed, throttled, status and more. Without an
-            endpoint (the request ended before there was a route) the line carries no metrics.
+            endpoint (the request ended before there was a route) the line carries no metrics. ``sampled`` says whether the caller samples
+            the request's trace; it is not written.
         epoch_seconds: now.
+        settings: which tenants have metrics of their own, and how many lines carry the access log. Default: `LineSettings` as it stands.
     """
-    line: dict[str, object] = {name: value for name, value in fields.items() if value is not None}
-    if "endpoint" in line:
-        line["_aws"] = _directive(telemetry.NAMESPACE, telemetry.DIMENSIONS, telemetry.METRICS.items(), epoch_seconds)
-    return _text(line)
+    settings = _DEFAULT if settings is None else settings
+    line: dict[str, object] = {name: value for name, value in fields.items() if value is not None and name != "sampled"}
+    if not _accessed(fields, settings):
+        line = {name: value for name, value in line.items() if name not in telemetry.ACCESS_FIELDS}
+    if "endpoint" not in line:
+        return _text(line)
+    names = tuple(name for name in telemetry.METRICS if name in line)
+    directives = _directives(names, line.get("tenant") in settings.tenants)
+    return f'{_text(line)[:-1]},"_aws":{{"Timestamp":{int(epoch_seconds * 1000)},"CloudWatchMetrics":{directives}}}}}'
+
+
+@cache
+def _directives(names: tuple[str, ...], of_tenant: bool) -> str:
+    """What most lines share, as JSON text."""
+    dimensions = [telemetry.DIMENSIONS, *([telemetry.TENANT_DIMENSIONS] if of_tenant else [])]
+    units = [(name, telemetry.METRICS[name]) for name in names]
+    return _text([_directive(telemetry.NAMESPACE, dimensions, units)])
+
+
+def _accessed(fields: Mapping[str, object], settings: LineSettings) -> bool:
+    if settings.access_share >= 1 or fields.get("cold") or fields.get("sampled"):
+        return True
+    status, latency_ms = fields.get("status"), fields.get("latency_ms")
+    if not isinstance(status, int) or status >= 400 or not isinstance(latency_ms, int | float) or latency_ms >= settings.slow_ms:
+        return True
+    return zlib.crc32(str(fields.get("request_id")).encode()) < settings.access_share * 2**32
 
 
 def admission_line(function_name: str, *, rejected: bool, epoch_seconds: float) -> str:
@@ -39,7 +71,7 @@ def admission_line(function_name: str, *, rejected: bool, epoch_seconds: float) 
     """
     units = [(row.name, row.unit) for row in ADMISSION_METRICS]
     line: dict[str, object] = {"function": function_name, "admitted": int(not rejected), "rejected": int(rejected)}
-    line["_aws"] = _directive(ADMISSION_NAMESPACE, ("function",), units, epoch_seconds)
+    line["_aws"] = _metadata(ADMISSION_NAMESPACE, [("function",)], units, epoch_seconds)
     return _text(line)
 
 
@@ -55,7 +87,7 @@ def fleet_line(endpoint: str, *, updating_seconds: float, instances: int, status
     """
     units = [(row.name, row.unit) for row in FLEET_METRICS]
     line: dict[str, object] = {"endpoint": endpoint, "updating_seconds": updating_seconds, "instances": instances, "status": status}
-    line["_aws"] = _directive(FLEET_NAMESPACE, ("endpoint",), units, epoch_seconds)
+    line["_aws"] = _metadata(FLEET_NAMESPACE, [("endpoint",)], units, epoch_seconds)
     return _text(line)
 
 
@@ -65,11 +97,15 @@ def write_line(line: str) -> None:
     sys.stdout.flush()
 
 
-def _directive(namespace: str, dimensions: Iterable[str], units: Iterable[tuple[str, str]], epoch_seconds: float) -> dict[str, object]:
+def _directive(namespace: str, dimensions: Sequence[Sequence[str]], units: Iterable[tuple[str, str]]) -> dict[str, object]:
     metrics = [{"Name": name, "Unit": unit} for name, unit in units]
-    directive = {"Namespace": namespace, "Dimensions": [list(dimensions)], "Metrics": metrics}
-    return {"Timestamp": int(epoch_seconds * 1000), "CloudWatchMetrics": [directive]}
+    return {"Namespace": namespace, "Dimensions": dimensions, "Metrics": metrics}
 
 
-def _text(line: Mapping[str, object]) -> str:
-    return json.dumps(line, separators=(",", ":"))
+def _metadata(
+    namespace: str, dimensions: Sequence[Sequence[str]], units: Iterable[tuple[str, str]], epoch_seconds: float
+) -> dict[str, object]:
+    return {"Timestamp": int(epoch_seconds * 1000), "CloudWatchMetrics": [_directive(namespace, dimensions, units)]}
+
+
+_text = json.JSONEncoder(separators=(",", ":")).encode

@@ -10,14 +10,16 @@ from mme_constructs import (
     ModelArtifactStore,
     ModelPool,
     MultiModelEndpoint,
+    TelemetrySettings,
     TenantApi,
     TenantRegistry,
     Throttle,
 )
-from mme_constructs.errors import FunctionError, PoolError, ThrottleError
+from mme_constructs.errors import FunctionError, PoolError, TelemetryError, TenantError, ThrottleError
 from mme_facts import environment as variables
 from mme_facts.api import OPERATIONS, Function
 from mme_facts.problems import PROBLEMS
+from mme_facts.telemetry import LineSettings
 from mme_tenancy.handlers.onboarding import Onboarding
 from mme_tenancy.registration import Registrar
 from mme_tenancy.testing import FakeClock, MemoryIdempotencyStore, MemoryRegistry, MemorySigner
@@ -245,3 +247,30 @@ def test_the_onboarding_function_knows_every_route_that_leads_to_it(method, path
     answer = onboarding(event, None)
     slug = json.loads(answer["body"]).get("type", "").rpartition(":")[2]
     assert slug not in {"not-found", "method-not-allowed", "internal-error"}, answer
+
+
+def test_what_is_set_of_the_line_reaches_the_invocation_function_alone(synthesize):
+    def build(app):
+        stack = cdk.Stack(app, "Test")
+        TenantApi(stack, "Api", **_parts(stack), telemetry=TelemetrySettings(tenants=["acme"], access_share=0.05))
+
+    told = synthesize(build)
+    environments = {handler: _function(told, handler)["Environment"]["Variables"] for handler in ("onboarding", "invocation")}
+    assert LineSettings.load(environments["invocation"][variables.TELEMETRY]) == LineSettings(("acme",), 0.05)
+    assert variables.TELEMETRY not in environments["onboarding"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "error"),
+    [
+        ({"tenants": ["ACME"]}, TenantError),
+        ({"tenants": ["acme", "acme"]}, TelemetryError),
+        ({"tenants": [f"t{number}" for number in range(51)]}, TelemetryError),
+        ({"access_share": 1.5}, TelemetryError),
+        ({"access_share": float("nan")}, TelemetryError),
+        ({"slow_ms": 0}, TelemetryError),
+    ],
+)
+def test_a_line_that_cannot_be_is_refused(settings, error):
+    with pytest.raises(error):
+        TelemetrySettings(**settings)

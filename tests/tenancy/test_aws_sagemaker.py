@@ -159,3 +159,15 @@ def test_timeouts_share_few_clients():
     for timeout in (0.2, 1.0, 26.9, 26.2, 27.0, 29.0, 500.0, 0.7):
         runtime.prepare(timeout)
     assert made == [1, 26, 70]
+
+
+def test_trace_ids_go_on_with_the_request(endpoint, runtime, monkeypatch):
+    traceparent, xray = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "Root=1-5759e988-bd862e3fe1be46a994272793;Sampled=1"
+    monkeypatch.setenv("AWS_LAMBDA_FUNCTION_NAME", "invocation")
+    monkeypatch.setenv("_X_AMZN_TRACE_ID", xray)
+    endpoint.script = [(200, {}, b"1.0")]
+    runtime.invoke(TARGET, InvocationRequest(b"1", traceparent=traceparent), 10)
+    runtime.invoke(TARGET, InvocationRequest(b"1"), 10)
+    (_, traced, _), (_, untraced, _) = endpoint.requests
+    assert (traced["X-Amzn-SageMaker-Custom-Attributes"], traced["X-Amzn-Trace-Id"]) == (f"traceparent={traceparent}", xray)
+    assert "X-Amzn-SageMaker-Custom-Attributes" not in untraced

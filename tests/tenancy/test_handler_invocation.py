@@ -6,7 +6,7 @@ import json
 import pytest
 
 from mme_facts.limits import api_binary_body_bytes
-from mme_facts.telemetry import METRICS, NAMESPACE
+from mme_facts.telemetry import ACCESS_FIELDS, METRICS, NAMESPACE, LineSettings
 from mme_tenancy.handlers.invocation import Invocations
 from mme_tenancy.invocation import Invoker, ModelReply
 from mme_tenancy.registry import Change
@@ -33,11 +33,11 @@ def call(registry, clock, load_event, context):
     """Sends the event file with changes against a scripted endpoint; returns the answer and the runtime."""
     clock.now = ARRIVED
 
-    def call(*script, attempt_seconds=0.0, event=None, **changes):
+    def call(*script, attempt_seconds=0.0, event=None, line_settings=None, **changes):
         runtime = ScriptedRuntime(
             *(script or (ModelReply(b"\x93NUMPY\xff", "application/x-npy"),)), clock=clock, attempt_seconds=attempt_seconds
         )
-        function = Invocations(registry, Invoker(runtime, clock, lambda: 0.5), clock)
+        function = Invocations(registry, Invoker(runtime, clock, lambda: 0.5), clock, line_settings or LineSettings())
         return function(event or load_event("invoke", **changes), context), runtime
 
     return call
@@ -109,7 +109,127 @@ def test_every_call_writes_one_line_with_metrics(call, line):
     assert entry["caller"] == "assumed-role/TenantAccess/ci-session"
     (directive,) = entry["_aws"]["CloudWatchMetrics"]
     assert (directive["Namespace"], directive["Dimensions"]) == (NAMESPACE, [["endpoint"]])
-    assert {metric["Name"] for metric in directive["Metrics"]} == set(METRICS) <= set(entry)
+    assert {metric["Name"] for metric in directive["Metrics"]} == set(METRICS) & set(entry)
+    assert set(METRICS) - set(entry) == {"rejected_by_limit", "circuit_open"}, "what has no value claims no metric"
+
+
+def test_the_line_tells_retries_and_how_long_the_answered_attempt_took(call, line):
+    call(RuntimeFault("ModelNotReadyException", 429), RuntimeFault("ModelNotReadyException", 429), ModelReply(b"1"), attempt_seconds=0.25)
+    entry = line()
+    assert (entry["retries"], entry["attempts"], entry["model_latency_ms"]) == (2, 3, 250.0)
+    assert entry["latency_ms"] == 750.0 + entry["waited_ms"]
+
+
+@pytest.mark.parametrize(
+    ("fault", "known"),
+    [
+        (RuntimeFault("ModelError", 424, 415), True),
+        (RuntimeFault("ModelError", 424, 0), False),
+        (RuntimeFault("ReadTimeout"), False),
+        (RuntimeFault("ThrottlingException", 400), False),
+    ],
+)
+def test_the_model_latency_of_a_failed_call_is_told_only_if_the_container_answered(call, line, fault, known):
+    call(fault, attempt_seconds=0.25)
+    assert ("model_latency_ms" in line()) == known
+
+
+def test_a_tenant_of_the_list_has_metrics_of_its_own(call, line):
+    call(line_settings=LineSettings(tenants=("globex", "acme")))
+    (directive,) = line()["_aws"]["CloudWatchMetrics"]
+    assert directive["Dimensions"] == [["endpoint"], ["endpoint", "tenant"]]
+    call(line_settings=LineSettings(tenants=("acme-evil", "acm")))
+    (directive,) = line()["_aws"]["CloudWatchMetrics"]
+    assert directive["Dimensions"] == [["endpoint"]]
+
+
+def access(entry):
+    return {name for name in ACCESS_FIELDS if name in entry}
+
+
+@pytest.mark.parametrize(
+    ("script", "seconds"),
+    [
+        ([RuntimeFault("ModelNotReadyException", 429), ModelReply(b"1")], 0.0),
+        ([ModelReply(b"1")], 0.6),
+        ([RuntimeFault("ModelError", 424, 415)], 0.0),
+    ],
+    ids=["cold", "slow", "failed"],
+)
+def test_the_access_log_of_a_cold_slow_or_failed_request_is_never_left_out(call, line, script, seconds):
+    call(*script, attempt_seconds=seconds, line_settings=LineSettings(access_share=0.0, slow_ms=500))
+    assert {"caller", "request_id"} <= access(line())
+
+
+def test_a_request_that_is_not_sampled_keeps_every_number_and_tells_nobody(call, line):
+    call()
+    whole = line()
+    call(line_settings=LineSettings(access_share=0.0))
+    bare = line()
+    assert access(bare) == set()
+    assert bare == {name: value for name, value in whole.items() if name not in ACCESS_FIELDS}
+
+
+def test_a_share_of_the_requests_is_sampled_by_their_id(call, line, load_event):
+    event, settings, told = load_event("invoke"), LineSettings(access_share=0.25), []
+    for number in range(400):
+        event["requestContext"]["requestId"] = f"request-{number}"
+        call(event=event, line_settings=settings)
+        told.append(bool(access(line())))
+    assert 60 < sum(told) < 140
+    call(event=event, line_settings=settings)
+    assert bool(access(line())) == told[-1], "a retry of the same request is judged alike"
+
+
+TRACEPARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-0{sampled}"
+XRAY = "Root=1-5759e988-bd862e3fe1be46a994272793;Parent=53995c3f42cd8ad8;Sampled={sampled}"
+
+
+def test_trace_ids_are_logged_and_the_w3c_context_goes_on_to_the_model(call, line):
+    _, runtime = call(headers={"TraceParent": TRACEPARENT.format(sampled=0), "x-amzn-trace-id": XRAY.format(sampled=0)})
+    entry = line()
+    assert (entry["trace_id"], entry["xray_trace_id"]) == ("0af7651916cd43dd8448eb211c80319c", "1-5759e988-bd862e3fe1be46a994272793")
+    assert runtime.calls[0][1].traceparent == TRACEPARENT.format(sampled=0)
+    assert "sampled" not in entry
+
+
+def test_lambdas_own_trace_comes_before_the_gateways(call, line, monkeypatch):
+    monkeypatch.setenv("_X_AMZN_TRACE_ID", "Root=1-00000001-000000000000000000000001;Sampled=0")
+    call(headers={"x-amzn-trace-id": XRAY.format(sampled=0)})
+    assert line()["xray_trace_id"] == "1-00000001-000000000000000000000001"
+
+
+@pytest.mark.parametrize("headers", [{"traceparent": TRACEPARENT.format(sampled=1)}, {"x-amzn-trace-id": XRAY.format(sampled=1)}])
+def test_a_request_of_a_sampled_trace_is_in_the_access_log(call, line, headers):
+    call(headers=headers, line_settings=LineSettings(access_share=0.0))
+    assert "request_id" in line()
+
+
+@pytest.mark.parametrize(
+    "traceparent",
+    [
+        "",
+        "junk",
+        "00-" + "0" * 32 + "-b7ad6b7169203331-01",
+        "00-0af7651916cd43dd8448eb211c80319c-" + "0" * 16 + "-01",
+        "ff-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+        "00-0AF7651916CD43DD8448EB211C80319C-b7ad6b7169203331-01",
+        "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01-more",
+        "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01\r\nX-Evil: 1",
+        "cc-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01-" + "x" * 2000,
+    ],
+)
+def test_a_malformed_trace_context_is_as_if_it_were_not_there(call, line, traceparent):
+    answer, runtime = call(headers={"traceparent": traceparent, "x-amzn-trace-id": "Root=2-evil;Sampled=1;;="})
+    entry = line()
+    assert answer["statusCode"] == 200
+    assert runtime.calls[0][1].traceparent is None
+    assert not {"trace_id", "xray_trace_id"} & set(entry)
+
+
+def test_a_later_version_of_the_trace_context_may_have_more_fields(call):
+    later = "cc-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01-more"
+    assert call(headers={"traceparent": later})[1].calls[0][1].traceparent == later
 
 
 def test_a_call_that_ends_throttled_is_counted(call, line):

@@ -36,6 +36,7 @@ PURE = (
     "tenants",
     "testing",
     "testing_sweep",
+    "tracing",
     "versions",
 )
 
@@ -66,7 +67,13 @@ def test_every_module_of_the_domain_is_looked_at():
 def test_the_invocation_function_loads_no_resolver_and_no_validation_library():
     loaded = modules_after("import mme_tenancy.handlers.invocation")
     assert "boto3" in loaded
-    assert not loaded & {"pydantic", "numpy", "aws_lambda_powertools"}
+    assert not loaded & {"pydantic", "numpy", "aws_lambda_powertools", "aws_xray_sdk", "opentelemetry"}
+
+
+def test_the_line_and_the_trace_ids_need_the_facts_and_nothing_else():
+    ours = {name for name in modules_after("import mme_tenancy.telemetry, mme_tenancy.tracing") if name.startswith("mme_")}
+    packages = {"mme_tenancy", "mme_tenancy.telemetry", "mme_tenancy.tracing", "mme_facts", "mme_facts.lazy"}
+    assert ours == packages | {f"mme_facts.{module}" for module in ("grammar", "metrics_entry", "metrics_own", "telemetry")}
 
 
 @pytest.mark.parametrize("name", ["onboarding", "admission"])

@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from mme_facts.environment import Pool, dump_pools
+from mme_facts.telemetry import MOST_TENANTS, LineSettings
 from mme_tenancy.settings import AdmissionSettings, InvocationSettings, OnboardingSettings, SettingError
 
 POOL = Pool("shared", "xgboost", "endpoint-a", "AllTraffic")
@@ -58,3 +59,22 @@ def test_an_unusable_variable_is_named(name, value):
 def test_a_prefix_that_is_no_folder_is_named(prefix):
     with pytest.raises(SettingError, match="MME_MODELS_PREFIX"):
         AdmissionSettings.read({**VARIABLES, "MME_MODELS_PREFIX": prefix})
+
+
+def test_what_is_set_of_the_line_comes_back_as_it_was_written():
+    line = LineSettings(("acme", "globex"), 0.05, 250.0)
+    assert InvocationSettings.read({**VARIABLES, "MME_TELEMETRY": line.dump()}).line == line
+
+
+@pytest.mark.parametrize(
+    "value", ["{", "5", "[]", '{"share": 1}', '{"access_share": 2}', '{"slow_ms": 0}', '{"tenants": ["ACME"]}', '{"tenants": ["a", "a"]}']
+)
+def test_what_cannot_be_set_of_the_line_is_named(value):
+    with pytest.raises(SettingError, match="MME_TELEMETRY"):
+        InvocationSettings.read({**VARIABLES, "MME_TELEMETRY": value})
+
+
+def test_tenants_with_metrics_of_their_own_are_bounded():
+    LineSettings(tuple(f"t{number}" for number in range(MOST_TENANTS)))
+    with pytest.raises(ValueError, match="at most 50"):
+        LineSettings(tuple(f"t{number}" for number in range(MOST_TENANTS + 1)))

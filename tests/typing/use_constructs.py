@@ -52,6 +52,7 @@ from mme_constructs import (
     ScheduledScaling,
     ServerFamily,
     ServerSettings,
+    TelemetrySettings,
     TenantAccess,
     TenantApi,
     TenantRegistry,
@@ -138,3 +139,4 @@ try:
 except ConfigurationError as error:
     raise SystemExit(f"{error.code}: {error}") from error
 WATCH: type[FleetWatch] = FleetWatch
+TELEMETRY: TelemetrySettings = TelemetrySettings(tenants=["acme"], access_share=0.01, slow_ms=500)

@@ -48,7 +48,9 @@ class SageMakerRuntime:
 
     def invoke(self, target: Target, request: InvocationRequest, timeout_seconds: float) -> ModelReply:
         """Send the request once and wait at most about ``timeout_seconds``; raises `RuntimeFault`."""
-        headers = {"ContentType": request.content_type, "Accept": request.accept}
+        # The one thing of a request that SageMaker hands on to the container as it is (API reference: InvokeEndpoint, CustomAttributes).
+        trace = None if request.traceparent is None else f"traceparent={request.traceparent}"
+        headers = {"ContentType": request.content_type, "Accept": request.accept, "CustomAttributes": trace}
         arguments: dict[str, Any] = {name: value for name, value in headers.items() if value is not None}
         try:
             answer = self._client(timeout_seconds).invoke_endpoint(

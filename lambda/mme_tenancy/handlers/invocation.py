@@ -9,13 +9,14 @@ from __future__ import annotations
 import os
 import random
 import traceback
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import boto3
 
 from mme_facts.grammar import GrammarError, check_model_id, check_tenant_id
 from mme_facts.limits import API_GATEWAY_TIMEOUT_SECONDS, api_binary_body_bytes
+from mme_facts.telemetry import LineSettings
 from mme_tenancy.aws.clients import dynamodb_client, runtime_client
 from mme_tenancy.aws.dynamodb import DynamoRegistry
 from mme_tenancy.aws.sagemaker import SageMakerRuntime
@@ -37,6 +38,7 @@ from mme_tenancy.retries import Failure
 from mme_tenancy.routes import Route
 from mme_tenancy.settings import InvocationSettings
 from mme_tenancy.telemetry import invocation_line, write_line
+from mme_tenancy.tracing import Trace
 
 __all__ = ["Invocations", "LambdaContext", "handler"]
 
@@ -64,18 +66,22 @@ class Invocations:
         registry: where the route is.
         invoker: the shared invocation path.
         clock: time.
+        line_settings: of the log line.
     """
 
     registry: Registry
     invoker: Invoker
     clock: Clock
+    line_settings: LineSettings = field(default_factory=LineSettings)
 
     def __call__(self, event: Event, context: LambdaContext) -> dict[str, Any]:
         """Answer one call and write one log line."""
         started = self.clock.monotonic()
+        trace = Trace.read(header_of(event, "traceparent"), os.environ.get("_X_AMZN_TRACE_ID") or header_of(event, "X-Amzn-Trace-Id"))
         line: dict[str, object] = {"caller": caller_of(event), "request_id": (event.get("requestContext") or {}).get("requestId")}
+        line |= {"trace_id": trace.id, "xray_trace_id": trace.xray_id, "sampled": trace.sampled}
         try:
-            response = self._invoke(event, self._deadline(event, context, started), line)
+            response = self._invoke(event, self._deadline(event, context, started), line, trace)
         except TenancyError as error:
             response = self._problem(error, line)
         except Exception:
@@ -84,23 +90,25 @@ class Invocations:
         status = response["statusCode"]
         latency_ms = round((self.clock.monotonic() - started) * 1000, 1)
         line |= {"status": status, "failed": int(status >= 500), "latency_ms": latency_ms}
-        write_line(invocation_line(line, epoch_seconds=self.clock.time()))
+        write_line(invocation_line(line, epoch_seconds=self.clock.time(), settings=self.line_settings))
         return response
 
-    def _invoke(self, event: Event, deadline: float, line: dict[str, object]) -> dict[str, Any]:
+    def _invoke(self, event: Event, deadline: float, line: dict[str, object], trace: Trace) -> dict[str, Any]:
         tenant, model = _names(event)
         line |= {"tenant": tenant, "model": model}
         body = body_of(event)
         line["bytes_in"] = len(body)
         if len(body) > _ANSWER_BYTES:
             raise PayloadTooLargeError.of_limit("body", len(body), _ANSWER_BYTES)
-        request = InvocationRequest(body, header_of(event, "Content-Type"), header_of(event, "Accept"))
+        request = InvocationRequest(body, header_of(event, "Content-Type"), header_of(event, "Accept"), traceparent=trace.traceparent)
         request.check()
         route = self._route(tenant, model)
-        line |= {"version": route.version, "endpoint": route.endpoint, "placement": "shared", "attempts": 0, "cold": 0, "throttled": 0}
+        line |= {"version": route.version, "endpoint": route.endpoint, "placement": "shared"}
+        line |= {"attempts": 0, "retries": 0, "cold": 0, "throttled": 0}
         outcome = self.invoker.invoke(route.active, request, deadline=deadline)
-        line |= {"attempts": outcome.attempts, "cold": int(outcome.cold), "waited_ms": round(outcome.waited_seconds * 1000)}
-        line["throttled"] = int(outcome.failure is Failure.THROTTLED)
+        line |= {"attempts": outcome.attempts, "retries": outcome.attempts - 1, "cold": int(outcome.cold)}
+        line |= {"waited_ms": round(outcome.waited_seconds * 1000), "throttled": int(outcome.failure is Failure.THROTTLED)}
+        line["model_latency_ms"] = None if outcome.model_seconds is None else round(outcome.model_seconds * 1000, 1)
         line |= {"failure": outcome.failure and outcome.failure.value, "fault": outcome.fault}
         reply = outcome.answer()
         line["bytes_out"] = len(reply.body)
@@ -149,7 +157,7 @@ def _application() -> Invocations:
     for seconds in (0.0, _GATEWAY_MARGIN_SECONDS):
         runtime.prepare(API_GATEWAY_TIMEOUT_SECONDS - _GATEWAY_MARGIN_SECONDS - seconds)
     registry = DynamoRegistry(dynamodb_client(session), settings.table_name)
-    return Invocations(registry, Invoker(runtime, clock, random.random), clock)
+    return Invocations(registry, Invoker(runtime, clock, random.random), clock, settings.line)
 
 
 def handler(event: Event, context: LambdaContext) -> dict[str, Any]:
