@@ -69,7 +69,9 @@ class TenantRegistry(Construct):
 
     def grant_admit(self, grantee: iam.IGrantable) -> iam.Grant:
         """Let ``grantee`` read, write and list items, but delete none: what admission needs."""
-        return self._grant(grantee, ["dynamodb:GetItem", "dynamodb:PutItem", "dynamodb:UpdateItem", "dynamodb:Query"])
+        return self._grant(
+            grantee, ["dynamodb:GetItem", "dynamodb:BatchGetItem", "dynamodb:PutItem", "dynamodb:UpdateItem", "dynamodb:Query"]
+        )
 
     def grant_onboard(self, grantee: iam.IGrantable) -> iam.Grant:
         """Let ``grantee`` read, write, list and delete items and check conditions in transactions: what onboarding needs."""
@@ -77,6 +79,7 @@ class TenantRegistry(Construct):
             grantee,
             [
                 "dynamodb:GetItem",
+                "dynamodb:BatchGetItem",
                 "dynamodb:PutItem",
                 "dynamodb:UpdateItem",
                 "dynamodb:DeleteItem",

@@ -35,6 +35,7 @@ PROBLEMS = {
     for problem in (
         Problem("invalid-request", 400, "The request is not valid"),
         Problem("forbidden", 403, "The caller may not do this"),
+        Problem("format-not-allowed", 403, "The tenant may not bring this framework's artifacts"),
         Problem("not-found", 404, "There is no such resource"),
         Problem("tenant-not-found", 404, "There is no such tenant"),
         Problem("model-not-found", 404, "There is no such model"),
@@ -44,6 +45,8 @@ PROBLEMS = {
         Problem("idempotency-conflict", 409, "The idempotency key was used with another request"),
         Problem("request-in-progress", 409, "The first request with this idempotency key is still running"),
         Problem("version-exists", 409, "The artifact is already stored"),
+        Problem("quota-exceeded", 409, "The tenant's quota does not allow it"),
+        Problem("tenant-deleted", 409, "The tenant was deleted"),
         Problem("write-conflict", 409, "Someone else changed the resource at the same time"),
         Problem("forbidden-move", 409, "The version is not in a state that allows this"),
         Problem("payload-too-large", 413, "The body is too large"),

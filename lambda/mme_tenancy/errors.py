@@ -7,6 +7,7 @@ ARN, a stack trace or another tenant's name.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import ClassVar, Self
 
 from mme_facts.grammar import GrammarError
@@ -15,6 +16,7 @@ from mme_facts.problems import PROBLEMS, Problem
 __all__ = [
     "AnswerTooLargeError",
     "ForbiddenMoveError",
+    "FormatNotAllowedError",
     "IdempotencyConflictError",
     "InternalError",
     "InvalidRequestError",
@@ -26,9 +28,11 @@ __all__ = [
     "ModelRejectedInputError",
     "NoActiveVersionError",
     "PayloadTooLargeError",
+    "QuotaExceededError",
     "RequestInProgressError",
     "ResourceNotFoundError",
     "TenancyError",
+    "TenantDeletedError",
     "TenantNotFoundError",
     "ThrottledError",
     "UnavailableError",
@@ -140,6 +144,48 @@ class TenantNotFoundError(TenancyError):
 
     def __init__(self, tenant: str) -> None:
         super().__init__(f"tenant {tenant!r} does not exist: create it with PUT /tenants/{tenant}", field="tenant", value=tenant)
+
+
+class TenantDeletedError(TenancyError):
+    """The tenant was deleted (409): it is still shown, but nothing of it can be changed."""
+
+    problem = PROBLEMS["tenant-deleted"]
+
+    def __init__(self, tenant: str) -> None:
+        super().__init__(
+            f"tenant {tenant!r} was deleted: its records are kept, and its id is not given away again", field="tenant", value=tenant
+        )
+
+
+class FormatNotAllowedError(TenancyError):
+    """The platform serves the framework, but the tenant may not bring its artifacts (403)."""
+
+    problem = PROBLEMS["format-not-allowed"]
+
+    def __init__(self, tenant: str, framework: str, formats: Sequence[str]) -> None:
+        super().__init__(
+            f"tenant {tenant!r} may not bring {framework!r} artifacts: use {', '.join(formats)}, or ask the operator to allow it",
+            field="framework",
+            value=framework,
+            allowed=list(formats),
+        )
+
+
+class QuotaExceededError(TenancyError):
+    """The tenant's quota does not allow it (409): trying again helps only after something was retired, or the quota raised."""
+
+    problem = PROBLEMS["quota-exceeded"]
+
+    @classmethod
+    def of_quota(cls, name: str, *, used: int, more: int, quota: int) -> QuotaExceededError:
+        """The error for ``more`` of what ``name`` counts, while ``used`` of ``quota`` are in use."""
+        return cls(
+            f"the quota of {name} is {quota}, of which {used} are in use: {more} more do not fit; retire what is not needed, or ask the "
+            "operator for a greater quota",
+            field=f"quotas.{name}",
+            value=used + more,
+            allowed=f"at most {quota}",
+        )
 
 
 class ModelNotFoundError(TenancyError):

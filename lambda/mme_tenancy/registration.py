@@ -22,9 +22,10 @@ from mme_tenancy.errors import (
     VersionExistsError,
     WriteConflictError,
 )
-from mme_tenancy.registry import Change, Registry
+from mme_tenancy.registry import Change, Registry, claim_key, model_key, tenant_key
 from mme_tenancy.routes import Model
 from mme_tenancy.shapes import parse_json
+from mme_tenancy.tenants import Quotas
 from mme_tenancy.versions import DigestClaim, Sample, State, Version
 
 __all__ = ["UPLOAD_SECONDS", "Registered", "Registrar", "Registration", "parse_registration", "read_registration"]
@@ -148,6 +149,9 @@ class Registrar:
 
         Raises:
             TenantNotFoundError: there is no such tenant.
+            TenantDeletedError: it was deleted.
+            FormatNotAllowedError: it may not bring this framework's artifacts.
+            QuotaExceededError: a quota of it does not allow one more.
             VersionExistsError: the model has this artifact already.
             WriteConflictError: others kept changing the model at the same time.
             InvalidRequestError: an id is outside the grammar.
@@ -157,8 +161,6 @@ class Registrar:
             check_model_id(model)
         except GrammarError as error:
             raise InvalidRequestError.of_grammar(error) from error
-        if self._registry.tenant(tenant) is None:
-            raise TenantNotFoundError(tenant)
         version, created = self._write(tenant, model, registration)
         upload = self._signer.sign(version.name, sha256=version.sha256, size_bytes=version.size_bytes, seconds=UPLOAD_SECONDS)
         return Registered(version, upload, created)
@@ -173,11 +175,14 @@ class Registrar:
 
     def _write_once(self, tenant: str, model: str, registration: Registration) -> tuple[Version, bool]:
         registry, now = self._registry, timestamp(self._clock.time())
-        before = registry.model(tenant, model)
-        claim = registry.claim(tenant, model, registration.sha256)
+        owner, before, claim = registry.read(tenant_key(tenant), model_key(tenant, model), claim_key(tenant, model, registration.sha256))
+        if owner is None:
+            raise TenantNotFoundError(tenant)
+        owner.check_open()
+        owner.check_format(registration.framework)
         known = registry.version(tenant, model, claim.number) if claim else None
         if known is not None and known.state not in _ENDED:
-            return self._await_again(known, registration, now), False
+            return self._await_again(known, registration, owner.quotas, now), False
         after = before.count_up(now) if before else Model(tenant, model, 1, now, now)
         version = Version(
             tenant=tenant,
@@ -198,10 +203,10 @@ class Registrar:
             if claim
             else DigestClaim(tenant, model, registration.sha256, version.number)
         )
-        registry.write(Change(before, after), Change(None, version), Change(claim, claimed))
+        registry.write(Change(before, after), Change(None, version), Change(claim, claimed), quotas=owner.quotas)
         return version, True
 
-    def _await_again(self, known: Version, registration: Registration, now: str) -> Version:
+    def _await_again(self, known: Version, registration: Registration, quotas: Quotas, now: str) -> Version:
         """The version that awaits this artifact, with what the newest registration says about it."""
         if known.state is not State.AWAITING_UPLOAD:
             raise VersionExistsError(
@@ -220,5 +225,5 @@ class Registrar:
         if amended == known:
             return known
         amended = replace(amended, updated_at=now, rev=known.rev + 1)
-        self._registry.write(Change(known, amended))
+        self._registry.write(Change(known, amended), quotas=quotas)
         return amended

@@ -96,6 +96,8 @@ class Model:
         updated_at: timestamp.
         route: where its requests go; ``None`` until a version became active.
         rev: revision of the record, counted up by every write.
+        retired_at: timestamp of its deletion, from which on it does not count as a model; ``None`` while it lives. The next version that
+            is registered brings it back.
     """
 
     tenant: str
@@ -105,14 +107,15 @@ class Model:
     updated_at: str
     route: Route | None = None
     rev: int = 1
+    retired_at: str | None = None
 
     def __post_init__(self) -> None:
         check_tenant_id(self.tenant)
         check_model_id(self.model)
 
     def count_up(self, now: str) -> Model:
-        """The record after the next version number was taken."""
-        return replace(self, last_version=self.last_version + 1, updated_at=now, rev=self.rev + 1)
+        """The record after the next version number was taken; a retired model is back."""
+        return replace(self, last_version=self.last_version + 1, updated_at=now, rev=self.rev + 1, retired_at=None)
 
     def reroute(self, route: Route, now: str) -> Model:
         """The record with another route; the route's own revision is counted up here."""

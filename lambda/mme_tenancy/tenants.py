@@ -6,8 +6,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from mme_facts.grammar import check_tenant_id
+from mme_tenancy.errors import FormatNotAllowedError, TenantDeletedError
 
-__all__ = ["Quotas", "Tenant", "Tier"]
+__all__ = ["Quotas", "Tenant", "Tier", "Usage"]
 
 
 class Tier(StrEnum):
@@ -65,6 +66,16 @@ class Tenant:
     def __post_init__(self) -> None:
         check_tenant_id(self.tenant)
 
+    def check_open(self) -> None:
+        """Raise `TenantDeletedError` if nothing of it may be changed any more."""
+        if self.deleted_at is not None:
+            raise TenantDeletedError(self.tenant)
+
+    def check_format(self, framework: str) -> None:
+        """Raise `FormatNotAllowedError` if it may not bring artifacts of ``framework``."""
+        if self.formats is not None and framework not in self.formats:
+            raise FormatNotAllowedError(self.tenant, framework, self.formats)
+
     def document(self) -> dict[str, object]:
         """What the API shows."""
         return {
@@ -75,3 +86,22 @@ class Tenant:
             "created_at": self.created_at,
             "updated_at": self.updated_at,
         }
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What a tenant uses of its quotas now.
+
+    Attributes:
+        tenant: its id.
+        models: models that are not retired.
+        stored_bytes: declared sizes of all versions that are not rejected, expired or purged.
+    """
+
+    tenant: str
+    models: int = 0
+    stored_bytes: int = 0
+
+    def document(self) -> dict[str, object]:
+        """What the API shows."""
+        return {"models": self.models, "stored_bytes": self.stored_bytes}

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
 from mme_facts.grammar import ArtifactName
 from mme_tenancy.artifacts import Upload, UploadedObject, UploadGoneError
@@ -14,10 +15,11 @@ from mme_tenancy.clock import Clock, timestamp
 from mme_tenancy.errors import WriteConflictError
 from mme_tenancy.idempotency import IdempotencyKey, IdempotencyRecord
 from mme_tenancy.invocation import InvocationRequest, ModelReply
-from mme_tenancy.registry import Change, Page, Record
+from mme_tenancy.registry import Change, Key, Page, Record
 from mme_tenancy.retries import RuntimeFault
 from mme_tenancy.routes import Model, Target
-from mme_tenancy.tenants import Tenant
+from mme_tenancy.tenants import Quotas, Tenant, Usage
+from mme_tenancy.usage import refusal, usage_changes
 from mme_tenancy.versions import DigestClaim, Version
 
 __all__ = ["FakeClock", "MemoryArtifacts", "MemoryIdempotencyStore", "MemoryRegistry", "MemorySigner", "ScriptedRuntime", "booster"]
@@ -69,10 +71,20 @@ class FakeClock:
 
 
 class MemoryRegistry:
-    """`mme_tenancy.registry.Registry` in a dictionary."""
+    """`mme_tenancy.registry.Registry` in a dictionary.
+
+    Attributes:
+        records: all records.
+        usages: what each tenant uses.
+    """
 
     def __init__(self) -> None:
         self.records: dict[tuple[object, ...], Record] = {}
+        self.usages: dict[str, Usage] = {}
+
+    def read(self, *keys: Key[Any]) -> tuple[Any, ...]:
+        """Several records, in the order of ``keys``; ``None`` for what is not there."""
+        return tuple(self._READS[key.kind](self, key) for key in keys)
 
     def tenant(self, tenant: str) -> Tenant | None:
         """The tenant's record, if there is one."""
@@ -112,15 +124,32 @@ class MemoryRegistry:
         rest = sorted((record for record in found if before is None or record.number < before), key=lambda record: -record.number)
         return Page(rest[:limit], more=len(rest) > limit)
 
-    def write(self, *changes: Change) -> None:
-        """Write all changes or none; raises `WriteConflictError` if one's revision is not the stored one any more."""
+    def write(self, *changes: Change, quotas: Quotas | None = None) -> None:
+        """Write all changes or none, and what they do to the tenant's usage with them; raises what `Registry.write` says."""
         for change in changes:
             stored = self.records.get(_identity(change.after))
             if (stored.rev if stored else None) != (change.before.rev if change.before else None):
                 raise WriteConflictError("someone else changed the resource at the same time: try again")
+        usage = usage_changes(changes)
+        for wanted in usage:
+            tenant = self.tenant(wanted.tenant)
+            closed = tenant is not None and tenant.deleted_at is not None
+            if error := refusal(wanted, self.usages.get(wanted.tenant, Usage(wanted.tenant)), quotas, closed=closed):
+                raise error
+        for wanted in usage:
+            used = self.usages.get(wanted.tenant, Usage(wanted.tenant))
+            self.usages[wanted.tenant] = Usage(wanted.tenant, used.models + wanted.models, used.stored_bytes + wanted.stored_bytes)
         for change in changes:
             assert change.before is None or change.after.rev == change.before.rev + 1
             self.records[_identity(change.after)] = change.after
+
+    _READS: ClassVar[Mapping[type, Callable[[MemoryRegistry, Key[Any]], object]]] = {
+        Tenant: lambda self, key: self.tenant(key.tenant),
+        Usage: lambda self, key: self.usages.get(key.tenant),
+        Model: lambda self, key: self.model(key.tenant, key.model),
+        Version: lambda self, key: self.version(key.tenant, key.model, int(key.part)),
+        DigestClaim: lambda self, key: self.claim(key.tenant, key.model, str(key.part)),
+    }
 
 
 def _identity(record: Record) -> tuple[object, ...]:

@@ -53,6 +53,7 @@ COMMON = ("invalid-request", "forbidden", "payload-too-large", "throttled", "int
 _OF_A_BODY = ("unsupported-media-type",)
 _OF_A_KEY = ("idempotency-conflict", "request-in-progress")
 _TENANT = ("tenant-not-found",)
+_TAKES = ("tenant-deleted", "format-not-allowed", "quota-exceeded", "unavailable")
 _MODEL = (*_TENANT, "model-not-found")
 _VERSION = (*_MODEL, "version-not-found")
 
@@ -102,7 +103,7 @@ ANSWERS: Mapping[str, Contract] = {
             201: Answer("The version is new.", "Registered", ("Idempotency-Replayed",), _OF_A_REGISTRATION),
             200: Answer("This artifact was awaited already.", "Registered", ("Idempotency-Replayed",), _OF_A_REGISTRATION),
         },
-        (*_TENANT, "version-exists", "write-conflict", *_OF_A_BODY, *_OF_A_KEY),
+        (*_TENANT, *_TAKES, "version-exists", "write-conflict", *_OF_A_BODY, *_OF_A_KEY),
         body="Registration",
         once=True,
     ),

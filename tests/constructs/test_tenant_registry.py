@@ -47,8 +47,8 @@ def test_told_so_it_goes_with_the_stack(synthesize_stack):
     ("grant", "actions"),
     [
         ("grant_read_routes", {"GetItem"}),
-        ("grant_admit", {"GetItem", "PutItem", "UpdateItem", "Query"}),
-        ("grant_onboard", {"GetItem", "PutItem", "UpdateItem", "DeleteItem", "Query", "ConditionCheckItem"}),
+        ("grant_admit", {"GetItem", "BatchGetItem", "PutItem", "UpdateItem", "Query"}),
+        ("grant_onboard", {"GetItem", "BatchGetItem", "PutItem", "UpdateItem", "DeleteItem", "Query", "ConditionCheckItem"}),
     ],
 )
 def test_a_grant_names_its_actions_and_the_table_alone(synthesize_stack, grant, actions):

@@ -37,6 +37,7 @@ PURE = (
     "testing",
     "testing_sweep",
     "tracing",
+    "usage",
     "versions",
 )
 

@@ -274,12 +274,12 @@ class ContendedRegistry(MemoryRegistry):
         super().__init__()
         self.contended_writes = contended_writes
 
-    def write(self, *changes):
+    def write(self, *changes, quotas=None):
         if len(changes) == 3 and self.contended_writes:
             self.contended_writes -= 1
             model = self.model("acme", "iris")
             super().write(Change(model, model.count_up(NOW)))
-        super().write(*changes)
+        super().write(*changes, quotas=quotas)
 
 
 def contended(writes, clock, pool):

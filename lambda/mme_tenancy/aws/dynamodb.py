@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import random
+import time
+from collections.abc import Callable, Mapping, Sequence
+from itertools import count
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from botocore.exceptions import ClientError
@@ -12,21 +15,26 @@ from mme_tenancy.aws.attributes import Item, from_item, to_attribute, to_item
 from mme_tenancy.aws.items import (
     SCHEMA,
     TENANT,
+    USAGE,
     claim_of,
     digest_sort_key,
     item_of,
+    key_names,
     model_of,
     model_sort_key,
     partition,
+    record_of,
     tenant_of,
+    usage_of,
     version_of,
     version_sort_key,
 )
-from mme_tenancy.errors import WriteConflictError
+from mme_tenancy.errors import TenancyError, UnavailableError, WriteConflictError
 from mme_tenancy.idempotency import IdempotencyKey, IdempotencyRecord, StoredAnswer
-from mme_tenancy.registry import Change, Page
+from mme_tenancy.registry import Change, Key, Page
 from mme_tenancy.routes import Model
-from mme_tenancy.tenants import Tenant
+from mme_tenancy.tenants import Quotas, Tenant, Usage
+from mme_tenancy.usage import UsageChange, left_by, refusal, usage_changes
 from mme_tenancy.versions import DigestClaim, Version
 
 if TYPE_CHECKING:
@@ -36,7 +44,12 @@ if TYPE_CHECKING:
 __all__ = ["DynamoIdempotencyStore", "DynamoRegistry"]
 
 _T = TypeVar("_T")
-_CONFLICTS = frozenset({"ConditionalCheckFailed", "TransactionConflict"})
+_CONDITION, _CONFLICT = "ConditionalCheckFailed", "TransactionConflict"
+_CONFLICTS = frozenset({_CONDITION, _CONFLICT})
+_ATTEMPTS = 8
+"""Of a batch that was read in part, and of a transaction that met another one on the same items: both say nothing about the request."""
+_CLOSED = "closed"
+"""Attribute of a usage item whose tenant was deleted."""
 
 
 class DynamoRegistry:
@@ -45,11 +58,40 @@ class DynamoRegistry:
     Args:
         client: DynamoDB client.
         table_name: the table.
+        sleep: waits between attempts, seconds.
+        random: numbers in [0, 1), for jitter.
     """
 
-    def __init__(self, client: DynamoDBClient, table_name: str) -> None:
+    def __init__(
+        self,
+        client: DynamoDBClient,
+        table_name: str,
+        *,
+        sleep: Callable[[float], None] = time.sleep,
+        random: Callable[[], float] = random.random,
+    ) -> None:
         self._client = client
         self._table_name = table_name
+        self._sleep = sleep
+        self._random = random
+
+    def read(self, *keys: Key[Any]) -> tuple[Any, ...]:
+        """Several records by one call, in the order of ``keys``; ``None`` for what is not there."""
+        names = [key_names(key) for key in keys]
+        asked: Any = {self._table_name: {"Keys": [_key(*name) for name in dict.fromkeys(names)], "ConsistentRead": True}}
+        found: dict[tuple[str, str], Item] = {}
+        for attempt in count():
+            answer = self._client.batch_get_item(RequestItems=asked)
+            for attributes in answer["Responses"].get(self._table_name, []):
+                item = from_item(attributes)
+                found[item[PARTITION_KEY], item[SORT_KEY]] = item
+            asked = answer.get("UnprocessedKeys")
+            if not asked:
+                break
+            if attempt + 1 == _ATTEMPTS:
+                raise UnavailableError("the registry is too busy: try again", retry_after_seconds=1)
+            self._rest(attempt)
+        return tuple(record_of(key, found[name]) if name in found else None for key, name in zip(keys, names, strict=True))
 
     def tenant(self, tenant: str) -> Tenant | None:
         """The tenant's record, if there is one."""
@@ -77,18 +119,50 @@ class DynamoRegistry:
         start = None if before is None else version_sort_key(model, before)
         return self._page(tenant, version_sort_key(model), version_of, limit=limit, start=start, forward=False)
 
-    def write(self, *changes: Change) -> None:
-        """Write all changes or none; raises `WriteConflictError` if one's revision is not the stored one any more."""
+    def write(self, *changes: Change, quotas: Quotas | None = None) -> None:
+        """Write all changes or none, and what they do to the tenant's usage with them; raises what `Registry.write` says."""
+        usage = usage_changes(changes)
+        for wanted in usage:
+            if quotas is not None and (error := refusal(wanted, Usage(wanted.tenant), quotas, closed=False)):
+                raise error  # more than the whole quota: no condition can say that
         writes = [_transact_item(self._table_name, change) for change in changes]
-        try:
-            if len(writes) == 1:
+        if len(writes) == 1 and not usage:
+            try:
                 self._write_one(writes[0])
-            else:
+            except ClientError as error:
+                if _is_conflict(error):
+                    raise _stale() from error
+                raise
+        else:
+            self._transact([*writes, *(_usage_item(self._table_name, wanted, quotas) for wanted in usage)], usage, quotas)
+
+    def _transact(self, writes: Sequence[TransactWriteItemTypeDef], usage: Sequence[UsageChange], quotas: Quotas | None) -> None:
+        """Write a transaction whose last items are those of ``usage``.
+
+        boto3 sends it with a token, so that one whose answer was lost is not applied a second time when botocore sends it again.
+        """
+        for attempt in count():
+            try:
                 self._client.transact_write_items(TransactItems=writes)
-        except ClientError as error:
-            if _is_conflict(error):
-                raise WriteConflictError("someone else changed the resource at the same time: try again", retry_after_seconds=1) from error
-            raise
+            except ClientError as error:
+                reasons: list[Any] = error.response.get("CancellationReasons", [])
+                codes = [reason.get("Code") for reason in reasons]
+                first = len(writes) - len(usage)
+                if _CONDITION in codes[:first]:
+                    raise _stale() from error
+                for wanted, reason in zip(usage, reasons[first:], strict=False):
+                    if reason.get("Code") == _CONDITION:
+                        raise _usage_refusal(wanted, reason.get("Item"), quotas) from error
+                if _CONFLICT not in codes:
+                    raise
+                if attempt + 1 == _ATTEMPTS:
+                    raise _stale() from error
+                self._rest(attempt)
+            else:
+                return
+
+    def _rest(self, attempt: int) -> None:
+        self._sleep(min(0.02 * 2**attempt, 0.5) * (0.5 + self._random()))
 
     def _write_one(self, write: TransactWriteItemTypeDef) -> None:
         if "Put" in write:
@@ -201,6 +275,38 @@ def _transact_item(table_name: str, change: Change) -> TransactWriteItemTypeDef:
     key = _key(after[PARTITION_KEY], after[SORT_KEY])
     update: Any = {"TableName": table_name, "Key": key, **_difference(item_of(change.before), after)}
     return {"Update": update}
+
+
+def _usage_item(table_name: str, change: UsageChange, quotas: Quotas | None) -> TransactWriteItemTypeDef:
+    """Add to a usage item, which there may not be yet, if the quotas hold after that and the tenant was not deleted."""
+    names = {"#closed": _CLOSED} if change.takes or change.closes else {}
+    values: Item = {":models": change.models, ":bytes": change.stored_bytes, ":one": 1, ":schema": SCHEMA}
+    conditions = ["attribute_not_exists(#closed)"] if change.takes else []
+    for name, left in ({} if quotas is None else left_by(change, quotas)).items():
+        conditions.append(f"(attribute_not_exists({name}) OR {name} <= :{name}_left)")
+        values[f":{name}_left"] = left
+    sets = "#schema = :schema" + (", #closed = :closed" if change.closes else "")
+    if change.closes:
+        values[":closed"] = True
+    update: Any = {
+        "TableName": table_name,
+        "Key": _key(partition(change.tenant), USAGE),
+        "UpdateExpression": f"SET {sets} ADD models :models, stored_bytes :bytes, rev :one",
+        "ExpressionAttributeNames": {**names, "#schema": "schema"},
+        "ExpressionAttributeValues": {name: to_attribute(value) for name, value in values.items()},
+    }
+    if conditions:
+        update |= {"ConditionExpression": " AND ".join(conditions), "ReturnValuesOnConditionCheckFailure": "ALL_OLD"}
+    return {"Update": update}
+
+
+def _usage_refusal(change: UsageChange, stored: Any, quotas: Quotas | None) -> TenancyError:
+    item = from_item(stored)
+    return refusal(change, usage_of(item), quotas, closed=_CLOSED in item) or _stale()
+
+
+def _stale() -> WriteConflictError:
+    return WriteConflictError("someone else changed the resource at the same time: try again", retry_after_seconds=1)
 
 
 def _difference(before: Mapping[str, object], after: Mapping[str, object]) -> dict[str, Any]:

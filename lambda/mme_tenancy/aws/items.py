@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
+from typing import Any
 
 from mme_facts.table import MOVING_KEY, MOVING_RETIRED, MOVING_VERSION, PARTITION_KEY, SORT_KEY
 from mme_tenancy.aws.attributes import Item
-from mme_tenancy.registry import Record
+from mme_tenancy.registry import Key, Record
 from mme_tenancy.routes import Canary, Model, Route
-from mme_tenancy.tenants import Quotas, Tenant, Tier
+from mme_tenancy.tenants import Quotas, Tenant, Tier, Usage
 from mme_tenancy.versions import DigestClaim, Multipart, Reason, Sample, State, Version
 
 __all__ = [
     "SCHEMA",
     "TENANT",
+    "USAGE",
     "claim_of",
     "digest_sort_key",
     "item_of",
+    "key_names",
     "model_of",
     "model_sort_key",
     "partition",
+    "record_of",
     "tenant_of",
     "version_key",
+    "usage_of",
     "version_of",
     "version_sort_key",
 ]
@@ -29,6 +35,7 @@ __all__ = [
 SCHEMA = 1
 """Schema number that every item carries."""
 TENANT = "TENANT"
+USAGE = "USAGE"
 _OMITTED = frozenset({"tenant", "model"})
 
 
@@ -50,6 +57,16 @@ def version_sort_key(model: str, number: int | None = None) -> str:
 def digest_sort_key(model: str, sha256: str) -> str:
     """Sort key of the claim on an artifact."""
     return f"DIGEST#{model}#{sha256}"
+
+
+def key_names(key: Key[Any]) -> tuple[str, str]:
+    """Partition and sort key of the item that ``key`` names."""
+    return partition(key.tenant), _SORT_KEYS[key.kind](key)
+
+
+def record_of(key: Key[Any], item: Item) -> object:
+    """The record that ``key`` names, in its item."""
+    return _RECORDS[key.kind](item)
 
 
 def item_of(record: Record) -> Item:
@@ -122,7 +139,7 @@ def model_of(item: Item) -> Model:
     """The model in an item."""
     tenant, model = _names(item)
     route = _route_of(item["route"]) if "route" in item else None
-    return Model(tenant, model, item["last_version"], item["created_at"], item["updated_at"], route, item["rev"])
+    return Model(tenant, model, item["last_version"], item["created_at"], item["updated_at"], route, item["rev"], item.get("retired_at"))
 
 
 def _route_of(item: Item) -> Route:
@@ -169,3 +186,24 @@ def version_of(item: Item) -> Version:
         moving=item.get(MOVING_KEY) == MOVING_VERSION,
         rev=item["rev"],
     )
+
+
+def usage_of(item: Item) -> Usage:
+    """The usage in an item."""
+    return Usage(_names(item)[0], item.get("models", 0), item.get("stored_bytes", 0))
+
+
+_SORT_KEYS: Mapping[type, Callable[[Key[Any]], str]] = {
+    Tenant: lambda _key: TENANT,
+    Usage: lambda _key: USAGE,
+    Model: lambda key: model_sort_key(key.model),
+    Version: lambda key: version_sort_key(key.model, int(key.part)),
+    DigestClaim: lambda key: digest_sort_key(key.model, str(key.part)),
+}
+_RECORDS: Mapping[type, Callable[[Item], object]] = {
+    Tenant: tenant_of,
+    Usage: usage_of,
+    Model: model_of,
+    Version: version_of,
+    DigestClaim: claim_of,
+}
