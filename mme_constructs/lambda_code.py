@@ -22,7 +22,7 @@ from mme_constructs.stack_of import stack_of
 
 __all__ = ["PACKAGES", "LambdaCode", "collect", "write_zip"]
 
-PACKAGES = ("mme_tenancy", "mme_facts", "aws_lambda_powertools", "jmespath", "typing_extensions")
+PACKAGES = ("mme_tenancy", "mme_facts", "aws_lambda_powertools", "jmespath", "typing_extensions", "picklescan")
 """Top-level packages and modules of the asset, all pure Python. Lambda's runtime brings boto3."""
 
 _SUFFIXES = frozenset({".py", ".json"})

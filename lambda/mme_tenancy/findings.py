@@ -66,6 +66,19 @@ RULES: Mapping[str, Rule] = {
         "save the model in a format without code (XGBoost: .ubj, scikit-learn: skops or ONNX, PyTorch: TorchScript or safetensors), "
         "or ask for a tier that allows code",
     ),
+    "unsafe-code": Rule(
+        "allowed code that reaches for processes, files, the network or the interpreter (picklescan's list)",
+        "leave it out of the model (pickle no functions of other modules) or of the code, or save the model in a format without code",
+    ),
+    "unscanned-code": Rule(
+        "allowed code that cannot be scanned: compiled code, what is no Python, a pickle whose imports cannot be told",
+        "bring it with the container's image, or write the model again with pickle.dump or joblib.dump (no lz4, xz presets up to 6)",
+    ),
+    "unknown-import": Rule(
+        "a pickle that imports from packages which the framework's container may lack",
+        "make sure that the container brings the package, or ask for a dedicated placement with a container of its own",
+        warns=True,
+    ),
     "root-folder": Rule(
         "the model inside a folder instead of at the root", "pack from inside that folder (tar -czf model.tar.gz -C folder ...)"
     ),
@@ -108,7 +121,7 @@ RULES: Mapping[str, Rule] = {
     ),
     "ignored": Rule(
         "a requirements.txt, or a model's own code where the container does not run it",
-        "bring libraries and code with the container, or ask for a dedicated placement",
+        "bring libraries and code with the container's image, or ask for a dedicated placement, which may have an image of its own",
         warns=True,
     ),
 }

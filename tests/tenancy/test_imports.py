@@ -116,4 +116,4 @@ def test_no_format_loads_a_framework():
     formats = sorted(path.stem for path in (Path(mme_tenancy.__file__).parent / "formats").glob("*.py") if path.stem != "__init__")
     loaded = modules_after(f"from mme_tenancy.formats import {', '.join(formats)}")
     assert {f"mme_tenancy.formats.{name}" for name in formats} <= loaded
-    assert not loaded & {"xgboost", "sklearn", "joblib", "onnx", "torch", "tensorflow", "numpy", "google.protobuf", "pickle", "boto3"}
+    assert not loaded & {"xgboost", "sklearn", "joblib", "onnx", "torch", "tensorflow", "numpy", "google.protobuf", "picklescan", "boto3"}

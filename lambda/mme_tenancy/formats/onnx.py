@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from mme_tenancy.findings import Findings
 from mme_tenancy.formats.content import Content, ContentFault, Parser, Pull
 from mme_tenancy.formats.protobuf import VARINT, Field, Messages, protobuf
-from mme_tenancy.formats.shape import File, leaves_the_archive, refuse_code, report_missing
+from mme_tenancy.formats.shape import File, leaves_the_archive, note_requirements, refuse_code, report_missing
 
 __all__ = ["OnnxModel", "OnnxShape"]
 
@@ -120,6 +120,7 @@ class OnnxShape:
         if refuse_code(file, findings):
             return None
         self._paths.add(file.path)
+        note_requirements(file, findings)
         if file.suffix != ".onnx":
             return None
         if len(file.parts) > 1:

@@ -11,7 +11,7 @@ import re
 from mme_tenancy.findings import Findings
 from mme_tenancy.formats.content import Content, ContentFault, Parser, Pull
 from mme_tenancy.formats.protobuf import VARINT, Field, Messages, protobuf
-from mme_tenancy.formats.shape import File, leaves_the_archive, refuse_code
+from mme_tenancy.formats.shape import File, leaves_the_archive, note_requirements, refuse_code
 
 __all__ = ["SavedModel", "TensorFlowShape", "is_version"]
 
@@ -81,9 +81,7 @@ class TensorFlowShape:
         """Look at a file."""
         if refuse_code(file, findings):
             return None
-        if file.parts[-1] == "requirements.txt":
-            findings.add("ignored", file.name, "nothing installs the requirements of a model on a multi-model endpoint")
-            return None
+        note_requirements(file, findings)
         self._paths[file.parts] = file.name
         if file.parts[-1] != _FILE:
             return None

@@ -9,7 +9,7 @@ from mme_facts.artifacts import carries_code
 from mme_tenancy.findings import Findings
 from mme_tenancy.formats.content import Content
 
-__all__ = ["File", "Shape", "leaves_the_archive", "refuse_code", "report_missing"]
+__all__ = ["File", "Shape", "leaves_the_archive", "note_requirements", "refuse_code", "report_missing"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +70,12 @@ def refuse_code(file: File, findings: Findings) -> bool:
         return False
     findings.add("code", file.name, "the member is code, or chooses what code runs")
     return True
+
+
+def note_requirements(file: File, findings: Findings) -> None:
+    """Note a list of packages: nothing installs it."""
+    if file.parts[-1] == "requirements.txt":
+        findings.add("ignored", file.name, "nothing installs the requirements of a model on a multi-model endpoint")
 
 
 def report_missing(rule: str, expected: str, inside: str | None, findings: Findings) -> None:

@@ -8,17 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
 
 from mme_facts.artifacts import MANIFESTS, carries_code
 from mme_tenancy.findings import Findings
-from mme_tenancy.formats.archives import ZipFile, skops_model, torch_archive
+from mme_tenancy.formats.archives import TorchFile, ZipFile, skops_model
+from mme_tenancy.formats.code_scan import PickleScan, PythonSource
 from mme_tenancy.formats.content import Content, Pull
-from mme_tenancy.formats.pickles import Pickle
 from mme_tenancy.formats.safetensors import safetensors
-from mme_tenancy.formats.shape import File, report_missing
+from mme_tenancy.formats.shape import File, note_requirements, report_missing
 
-__all__ = ["PICKLE_SUFFIXES", "PYTORCH", "SKLEARN", "SingleFile", "SingleFileShape"]
+__all__ = ["PICKLE_SUFFIXES", "PYTORCH", "SKLEARN", "SingleFile", "SingleFileShape", "scan_code", "scan_pickle", "torch_file"]
 
 PICKLE_SUFFIXES = frozenset({".pkl", ".pickle", ".joblib", ".dill", ".cloudpickle"})
 """Files that are pickles by their name, wherever they lie."""
@@ -31,35 +30,44 @@ class SingleFile:
     Attributes:
         rule: what a missing, second or broken model breaks.
         expected: the model's usual name.
-        contents: makes the check of a model's content from its size and whether code is allowed, by suffix.
+        contents: makes the check of a model's content, by suffix; gets the file, the findings, and whether code is allowed.
         uses_code: whether the container runs the code in an artifact.
     """
 
     rule: str
     expected: str
-    contents: Mapping[str, Callable[[int, bool], Content]]
+    contents: Mapping[str, Callable[[File, Findings, bool], Content]]
     uses_code: bool
 
 
-def _pickle(_size_bytes: int, _allow_code: bool) -> Content:
-    return Pickle()
+def scan_pickle(file: File, findings: Findings, _allow_code: bool = True) -> Content:
+    """The scan of a pickle that is allowed; ``.joblib`` tells that ``joblib.load`` reads it."""
+    return PickleScan(file.name, file.size_bytes, findings, joblib=file.suffix == ".joblib")
 
 
-def _skops(size_bytes: int, _allow_code: bool) -> Content:
-    return ZipFile(size_bytes, skops_model, "a skops file")
+def scan_code(file: File, findings: Findings) -> Content | None:
+    """The scan of code that is allowed: Python, or else nothing, because compiled code cannot be scanned."""
+    if file.suffix == ".py":
+        return PythonSource()
+    findings.add("unscanned-code", file.name, "the member is compiled code")
+    return None
 
 
-def torch_file(size_bytes: int, allow_code: bool) -> Content:
+def torch_file(file: File, findings: Findings, allow_code: bool) -> Content:
     """The check of a file of PyTorch."""
-    return ZipFile(size_bytes, partial(torch_archive, allow_code=allow_code), "TorchScript or what torch.save writes since PyTorch 1.6")
+    return TorchFile(file.name, file.size_bytes, findings, allow_code=allow_code)
 
 
-def _safetensors(size_bytes: int, _allow_code: bool) -> Content:
-    return Pull(safetensors(size_bytes))
+def _skops(file: File, _findings: Findings, _allow_code: bool) -> Content:
+    return ZipFile(file.size_bytes, skops_model, "a skops file")
+
+
+def _safetensors(file: File, _findings: Findings, _allow_code: bool) -> Content:
+    return Pull(safetensors(file.size_bytes))
 
 
 SKLEARN = SingleFile(
-    "sklearn-model", "model.skops", {".joblib": _pickle, ".pkl": _pickle, ".pickle": _pickle, ".skops": _skops}, uses_code=False
+    "sklearn-model", "model.skops", {".joblib": scan_pickle, ".pkl": scan_pickle, ".pickle": scan_pickle, ".skops": _skops}, uses_code=False
 )
 PYTORCH = SingleFile("pytorch-model", "model.pt", {".pt": torch_file, ".pth": torch_file, ".safetensors": _safetensors}, uses_code=True)
 
@@ -86,12 +94,14 @@ class SingleFileShape:
         """Look at a file."""
         if file.suffix in self._kind.contents:
             return self._model(file, findings)
-        if file.suffix in PICKLE_SUFFIXES and not self._allow_code:
+        if file.suffix in PICKLE_SUFFIXES:
+            if self._allow_code:
+                return scan_pickle(file, findings)
             findings.add("code-format", file.name, "the member is a pickle, which runs code when it is loaded")
         elif carries_code(file.path):
-            self._code(file, findings)
-        elif file.parts[-1] == "requirements.txt":
-            findings.add("ignored", file.name, "nothing installs the requirements of a model on a multi-model endpoint")
+            return self._code(file, findings)
+        else:
+            note_requirements(file, findings)
         return None
 
     def folder(self, parts: tuple[str, ...]) -> None:
@@ -112,10 +122,12 @@ class SingleFileShape:
         if file.suffix in PICKLE_SUFFIXES and not self._allow_code:
             findings.add("code-format", file.name, "the model is a pickle, which runs code when it is loaded")
             return None
-        return self._kind.contents[file.suffix](file.size_bytes, self._allow_code)
+        return self._kind.contents[file.suffix](file, findings, self._allow_code)
 
-    def _code(self, file: File, findings: Findings) -> None:
+    def _code(self, file: File, findings: Findings) -> Content | None:
         if not self._allow_code or file.parts[0] in MANIFESTS:
             findings.add("code", file.name, "the member is code, or chooses what code runs")
-        elif not self._kind.uses_code:
+            return None
+        if not self._kind.uses_code:
             findings.add("ignored", file.name, "the container runs the endpoint's script, not a model's own")
+        return scan_code(file, findings)

@@ -14,8 +14,8 @@ from mme_tenancy.findings import Findings
 from mme_tenancy.formats.content import Content, ContentFault
 from mme_tenancy.formats.onnx import OnnxModel
 from mme_tenancy.formats.saved_model import SavedModel, is_version
-from mme_tenancy.formats.shape import File, leaves_the_archive
-from mme_tenancy.formats.single_file import PICKLE_SUFFIXES, torch_file
+from mme_tenancy.formats.shape import File, leaves_the_archive, note_requirements
+from mme_tenancy.formats.single_file import PICKLE_SUFFIXES, scan_code, scan_pickle, torch_file
 from mme_tenancy.formats.text_proto import Node, all_texts, children, parse, texts
 
 __all__ = ["MAX_ENSEMBLE_MODELS", "TritonShape"]
@@ -108,12 +108,11 @@ class TritonShape:
     def file(self, file: File, findings: Findings) -> Content | None:
         """Look at a file."""
         parts = file.parts
+        note_requirements(file, findings)
         if self._refuse_code(file, findings):
             return None
         if len(parts) == 1:
-            if parts[0] == "requirements.txt":
-                findings.add("ignored", file.name, "nothing installs the requirements of a model on a multi-model endpoint")
-            else:
+            if parts[0] != "requirements.txt":
                 findings.add("triton-layout", file.name, "the root holds a file: it must hold the model's folder only")
             return None
         model = self._models.setdefault(parts[0], _Model(file.name))
@@ -124,7 +123,7 @@ class TritonShape:
             model.versions.setdefault(parts[1], set()).add(parts[2])
         if parts[-1] == _CONFIG and len(parts) == 3 and not is_version(parts[1]):
             findings.add("root-folder", file.name, "the model's folder must be at the root of the archive, not in another folder")
-        return self._content(file)
+        return self._content(file, findings)
 
     def folder(self, parts: tuple[str, ...]) -> None:
         """Look at a folder: an ensemble's version may be empty."""
@@ -152,11 +151,15 @@ class TritonShape:
         findings.add(rule, file.name, detail)
         return True
 
-    def _content(self, file: File) -> Content | None:
+    def _content(self, file: File, findings: Findings) -> Content | None:
         if file.suffix == ".onnx":
             return OnnxModel(file.size_bytes)
         if file.suffix in {".pt", ".pth"}:
-            return torch_file(file.size_bytes, self._allow_code)
+            return torch_file(file, findings, self._allow_code)
+        if file.suffix in PICKLE_SUFFIXES:
+            return scan_pickle(file, findings)
+        if carries_code(file.path):
+            return scan_code(file, findings)
         return SavedModel(file.size_bytes) if file.parts[-1] == "saved_model.pb" else None
 
     def _check(self, folder: str, model: _Model, findings: Findings) -> None:

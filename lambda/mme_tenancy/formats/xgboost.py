@@ -11,7 +11,7 @@ from mme_tenancy.findings import Findings
 from mme_tenancy.formats.content import Content, ContentFault, Pull
 from mme_tenancy.formats.json_stream import JsonStream
 from mme_tenancy.formats.outline import Outline
-from mme_tenancy.formats.shape import File, refuse_code, report_missing
+from mme_tenancy.formats.shape import File, note_requirements, refuse_code, report_missing
 from mme_tenancy.formats.ubjson import ubjson
 
 __all__ = ["Booster", "XGBoostShape"]
@@ -77,6 +77,7 @@ class XGBoostShape:
         if len(file.parts) > 1:
             if file.parts[-1] == XGBOOST_MODEL:
                 self._inside = file.name
+            note_requirements(file, findings)
             return None
         if file.path != XGBOOST_MODEL:
             findings.add("xgboost-root", file.name, f"the root holds a file other than {XGBOOST_MODEL}")
