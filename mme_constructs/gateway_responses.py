@@ -20,7 +20,7 @@ _SLUGS: Mapping[str, str] = {
     "INVALID_API_KEY": "forbidden",
     "INVALID_SIGNATURE": "forbidden",
     "MISSING_AUTHENTICATION_TOKEN": "forbidden",
-    "UNAUTHORIZED": "forbidden",
+    "UNAUTHORIZED": "unauthenticated",
     "WAF_FILTERED": "forbidden",
     "RESOURCE_NOT_FOUND": "not-found",
     "REQUEST_TOO_LARGE": "payload-too-large",
@@ -48,7 +48,7 @@ def add_problem_responses(api: apigateway.RestApi) -> None:
             rest_api_id=api_id,
             response_type=response_type,
             status_code=str(PROBLEMS[_SLUGS[response_type]].status),
-            response_parameters={"gatewayresponse.header.Content-Type": f"'{CONTENT_TYPE}'"},
+            response_parameters=_headers(response_type),
             # The key selects the template, and application/json is the one chosen for any request; the header tells the true type.
             response_templates={"application/json": text},
         )
@@ -57,7 +57,14 @@ def add_problem_responses(api: apigateway.RestApi) -> None:
     if (deployment := api.latest_deployment) is not None:
         # A stage shows them from its next deployment on: another text makes another deployment.
         deployment.node.add_dependency(*responses)
-        deployment.add_to_logical_id(texts)
+        deployment.add_to_logical_id([[response_type, text, _headers(response_type)] for response_type, text in texts.items()])
+
+
+def _headers(response_type: str) -> dict[str, str]:
+    headers = {"Content-Type": CONTENT_TYPE}
+    if response_type == "UNAUTHORIZED":
+        headers["WWW-Authenticate"] = "Bearer"  # RFC 9110 asks for it with every 401
+    return {f"gatewayresponse.header.{name}": f"'{value}'" for name, value in headers.items()}
 
 
 def _template(slug: str) -> str:

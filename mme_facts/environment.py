@@ -5,16 +5,22 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from enum import StrEnum
 
 __all__ = [
     "BUCKET_NAME",
+    "CALLERS",
     "MAX_ARTIFACT_BYTES",
     "MODELS_PREFIX",
     "POOLS",
     "TABLE_NAME",
     "TELEMETRY",
+    "CallerSource",
+    "Callers",
     "Pool",
+    "dump_callers",
     "dump_pools",
+    "load_callers",
     "load_pools",
 ]
 
@@ -25,6 +31,7 @@ MAX_ARTIFACT_BYTES = "MME_MAX_ARTIFACT_BYTES"
 POOLS = "MME_POOLS"
 TELEMETRY = "MME_TELEMETRY"
 """What `mme_facts.telemetry.LineSettings.dump` wrote."""
+CALLERS = "MME_CALLERS"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,3 +59,48 @@ def dump_pools(pools: Sequence[Pool]) -> str:
 def load_pools(value: str) -> tuple[Pool, ...]:
     """Read the value of `POOLS`."""
     return tuple(Pool(**item) for item in json.loads(value))
+
+
+class CallerSource(StrEnum):
+    """Who verified the API's callers before a function runs."""
+
+    IAM = "iam"
+    COGNITO = "cognito"
+    LAMBDA = "lambda"
+
+
+@dataclass(frozen=True, slots=True)
+class Callers:
+    """How the API's functions know who calls.
+
+    Attributes:
+        source: what API Gateway asked.
+        tenant: Cognito: the claim that holds the tenant's id; Lambda: the key of the authorizer's context that does.
+        admin: Cognito: the group of platform administrators; Lambda: the key of the context that holds the role.
+        clients: Cognito: ids of the app clients whose tokens count.
+        access_tokens: Cognito: whether access tokens are sent instead of ID tokens.
+        header: the header that a token comes in, for the API's own document only.
+    """
+
+    source: CallerSource = CallerSource.IAM
+    tenant: str = ""
+    admin: str = ""
+    clients: tuple[str, ...] = ()
+    access_tokens: bool = False
+    header: str = "Authorization"
+
+
+def dump_callers(callers: Callers) -> str:
+    """Render them as the value of `CALLERS`."""
+    return json.dumps(asdict(callers), separators=(",", ":"))
+
+
+def load_callers(value: str) -> Callers:
+    """Read the value of `CALLERS`; raises `ValueError` or `TypeError` where something is missing or unknown."""
+    document = json.loads(value)
+    callers = Callers(**document | {"source": CallerSource(document["source"]), "clients": tuple(document["clients"])})
+    if callers.source is not CallerSource.IAM and not (callers.tenant and callers.admin):
+        raise ValueError("neither the tenant nor the administrator would be known")
+    if callers.source is CallerSource.COGNITO and not (callers.clients and all(callers.clients)):
+        raise ValueError("tokens of any application would count")
+    return callers

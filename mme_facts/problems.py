@@ -34,6 +34,7 @@ PROBLEMS = {
     problem.slug: problem
     for problem in (
         Problem("invalid-request", 400, "The request is not valid"),
+        Problem("unauthenticated", 401, "The caller is not known"),
         Problem("forbidden", 403, "The caller may not do this"),
         Problem("format-not-allowed", 403, "The tenant may not bring this framework's artifacts"),
         Problem("not-found", 404, "There is no such resource"),

@@ -15,6 +15,7 @@ from mme_facts.problems import PROBLEMS, Problem
 
 __all__ = [
     "AnswerTooLargeError",
+    "ForbiddenError",
     "ForbiddenMoveError",
     "FormatNotAllowedError",
     "IdempotencyConflictError",
@@ -123,6 +124,24 @@ class UnsupportedMediaTypeError(InvalidRequestError):
     """The body is said to be something that the call does not take (415)."""
 
     problem = PROBLEMS["unsupported-media-type"]
+
+
+class ForbiddenError(TenancyError):
+    """The caller may not do this (403).
+
+    Args:
+        detail: one sentence about this occurrence.
+        reason: why, in one word for the log, such as ``other-tenant``.
+        field: which input is meant, if one is.
+        value: the value got.
+        allowed: what is allowed instead.
+    """
+
+    problem = PROBLEMS["forbidden"]
+
+    def __init__(self, detail: str, *, reason: str, field: str | None = None, value: object = None, allowed: object = None) -> None:
+        super().__init__(detail, field=field, value=value, allowed=allowed)
+        self.reason = reason
 
 
 class ResourceNotFoundError(TenancyError):

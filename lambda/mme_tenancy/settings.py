@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from mme_facts import environment
-from mme_facts.environment import Pool
+from mme_facts.environment import Callers, Pool
 from mme_facts.grammar import check_prefix
 from mme_facts.telemetry import LineSettings
 
@@ -54,6 +54,18 @@ def _line(variables: Mapping[str, str]) -> LineSettings:
         ) from error
 
 
+def _callers(variables: Mapping[str, str]) -> Callers:
+    value = variables.get(environment.CALLERS)
+    if value is None:
+        return Callers()
+    try:
+        return environment.load_callers(value)
+    except (KeyError, TypeError, ValueError) as error:
+        raise SettingError(
+            f"environment variable {environment.CALLERS} is {value!r}: it must be what mme_facts.environment.dump_callers writes"
+        ) from error
+
+
 @dataclass(frozen=True, slots=True)
 class InvocationSettings:
     """Settings of the invocation function.
@@ -61,15 +73,17 @@ class InvocationSettings:
     Attributes:
         table_name: the registry's table.
         line: of the log line; as it stands unless the variable is there.
+        callers: how callers are known. Default: by IAM.
     """
 
     table_name: str
     line: LineSettings = field(default_factory=LineSettings)
+    callers: Callers = field(default_factory=Callers)
 
     @classmethod
     def read(cls, variables: Mapping[str, str]) -> InvocationSettings:
         """Read them; raises `SettingError`."""
-        return cls(_text(variables, environment.TABLE_NAME), _line(variables))
+        return cls(_text(variables, environment.TABLE_NAME), _line(variables), _callers(variables))
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,12 +95,14 @@ class OnboardingSettings:
         bucket_name: the artifacts' bucket.
         max_artifact_bytes: greatest admissible artifact.
         pools: what serves which framework.
+        callers: how callers are known. Default: by IAM.
     """
 
     table_name: str
     bucket_name: str
     max_artifact_bytes: int
     pools: tuple[Pool, ...]
+    callers: Callers = field(default_factory=Callers)
 
     @classmethod
     def read(cls, variables: Mapping[str, str]) -> OnboardingSettings:
@@ -96,6 +112,7 @@ class OnboardingSettings:
             _text(variables, environment.BUCKET_NAME),
             _count(variables, environment.MAX_ARTIFACT_BYTES),
             _pools(variables),
+            _callers(variables),
         )
 
 

@@ -48,7 +48,7 @@ class Contract:
     once: bool = False
 
 
-COMMON = ("invalid-request", "forbidden", "payload-too-large", "throttled", "internal-error", "timeout")
+COMMON = ("invalid-request", "unauthenticated", "forbidden", "payload-too-large", "throttled", "internal-error", "timeout")
 """Slugs of errors that every call may answer with; most of them come from API Gateway itself."""
 _OF_A_BODY = ("unsupported-media-type",)
 _OF_A_KEY = ("idempotency-conflict", "request-in-progress")

@@ -353,4 +353,4 @@ def test_an_unexpected_error_shows_no_details_and_is_logged(call, registry, line
 
 @pytest.mark.parametrize("event", [{}, {"pathParameters": None, "requestContext": None, "headers": None, "body": None}])
 def test_an_event_without_anything_is_a_problem_too(call, event):
-    assert problem(call(event=event | {"isBase64Encoded": False})[0])[0] == "invalid-request"
+    assert problem(call(event=event | {"isBase64Encoded": False})[0])[0] == "forbidden"

@@ -16,6 +16,7 @@ PURE = (
     "archive",
     "artifacts",
     "bodies",
+    "callers",
     "clock",
     "errors",
     "findings",

@@ -17,7 +17,7 @@ from mme_cli.openapi.operations import ANSWERS
 from mme_cli.openapi.page import PAGE, page_of
 from mme_cli.openapi.records import Schemas
 from mme_facts.api import OPERATIONS
-from mme_facts.environment import Pool
+from mme_facts.environment import Callers, CallerSource, Pool
 from mme_facts.grammar import ID_PATTERN, VERSION_PATTERN, GrammarError, VersionId, check_tenant_id
 from mme_facts.limits import SAMPLE_BODY_BYTES
 from mme_facts.problems import PROBLEMS
@@ -154,6 +154,24 @@ class TestTheServedDocument:
             copy["components"]["schemas"]["Registration"]["properties"] |= {"framework": None, "size_bytes": None}
             alike.append(copy)
         assert alike[0] == alike[1]
+
+    @pytest.mark.parametrize(
+        ("callers", "scheme"),
+        [
+            (Callers(CallerSource.COGNITO, "custom:tenant", "admins", ("app",)), ("http", "bearer")),
+            (Callers(CallerSource.LAMBDA, "tenant", "role", header="X-Key"), ("apiKey", "X-Key")),
+        ],
+    )
+    def test_it_tells_how_callers_are_known(self, served, served_api, load_event, callers, scheme):
+        assert served["security"] == [{"sigv4": []}]
+        api = Onboarding(served_api._store, Registrar(None, None, [], FakeClock(), None), served_api._store, 1000, FakeClock(), callers)
+        event = load_event("get_openapi")
+        claims = {"sub": "ann", "token_use": "id", "aud": "app", "custom:tenant": "acme"}
+        event["requestContext"]["authorizer"] = {"claims": claims, "tenant": "acme"}
+        document = json.loads(api(event, None)["body"])
+        assert document["security"] == [{"token": []}]
+        ((name, told),) = document["components"]["securitySchemes"].items()
+        assert (name, told["type"], told.get("scheme", told.get("name"))) == ("token", *scheme)
 
     @pytest.mark.parametrize(
         ("path", "address"), [("/openapi.json", "https://api.example.com"), ("/ml/openapi.json", "https://api.example.com/ml")]

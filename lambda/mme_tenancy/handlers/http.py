@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from mme_facts.problems import CONTENT_TYPE
 from mme_tenancy.errors import InvalidRequestError, TenancyError
 
-__all__ = ["Event", "answer", "at_cold_start", "body_of", "caller_of", "header_of", "problem_answer", "problem_headers"]
+__all__ = ["Event", "answer", "at_cold_start", "body_of", "header_of", "problem_answer", "problem_headers"]
 
 Event = Mapping[str, Any]
 """A proxy event of a REST API, or any other event of a function."""
@@ -45,12 +45,6 @@ def header_of(event: Event, name: str) -> str | None:
         if got.lower() == name.lower():
             return str(value)
     return None
-
-
-def caller_of(event: Event) -> str | None:
-    """Who signed the call, for the log: role and session, or the user."""
-    arn = ((event.get("requestContext") or {}).get("identity") or {}).get("userArn")
-    return str(arn).split(":", 5)[-1] if arn else None
 
 
 def problem_headers(error: TenancyError) -> dict[str, str]:

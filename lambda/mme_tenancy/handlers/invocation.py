@@ -1,7 +1,7 @@
 """``POST /tenants/{tenant}/models/{model}/invocations``: body in, body out.
 
-The tenant in the path is trusted: IAM authorization confines a caller to its own paths before the function runs. Import
-stays light: no event resolver, no validation library.
+The tenant in the path is the caller's own: IAM authorization confines a caller to its own paths before the function runs, and with
+another authorizer the function compares the verified tenant with the path. Import stays light: no event resolver, no validation library.
 """
 
 from __future__ import annotations
@@ -14,15 +14,19 @@ from typing import Any, Protocol
 
 import boto3
 
+from mme_facts.api import OPERATIONS, Function
+from mme_facts.environment import Callers
 from mme_facts.grammar import GrammarError, check_model_id, check_tenant_id
 from mme_facts.limits import API_GATEWAY_TIMEOUT_SECONDS, api_binary_body_bytes
 from mme_facts.telemetry import LineSettings
 from mme_tenancy.aws.clients import dynamodb_client, runtime_client
 from mme_tenancy.aws.dynamodb import DynamoRegistry
 from mme_tenancy.aws.sagemaker import SageMakerRuntime
+from mme_tenancy.callers import attempt, verified_caller
 from mme_tenancy.clock import Clock, SystemClock
 from mme_tenancy.errors import (
     AnswerTooLargeError,
+    ForbiddenError,
     InternalError,
     InvalidRequestError,
     ModelNotFoundError,
@@ -31,7 +35,7 @@ from mme_tenancy.errors import (
     TenancyError,
     TenantNotFoundError,
 )
-from mme_tenancy.handlers.http import Event, answer, at_cold_start, body_of, caller_of, header_of, problem_answer
+from mme_tenancy.handlers.http import Event, answer, at_cold_start, body_of, header_of, problem_answer
 from mme_tenancy.invocation import InvocationRequest, Invoker
 from mme_tenancy.registry import Registry
 from mme_tenancy.retries import Failure
@@ -48,6 +52,7 @@ _CONTEXT_MARGIN_SECONDS = 0.5
 _MAX_START_SECONDS = 10.0
 """The gateway's clock is believed up to this: a function starts in less, so more is a wrong clock."""
 _ANSWER_BYTES = api_binary_body_bytes()
+(_ROLES,) = (operation.roles for operation in OPERATIONS if operation.function is Function.INVOCATION)
 
 
 class LambdaContext(Protocol):
@@ -67,21 +72,26 @@ class Invocations:
         invoker: the shared invocation path.
         clock: time.
         line_settings: of the log line.
+        callers: how callers are known. Default: by IAM.
     """
 
     registry: Registry
     invoker: Invoker
     clock: Clock
     line_settings: LineSettings = field(default_factory=LineSettings)
+    callers: Callers = field(default_factory=Callers)
 
     def __call__(self, event: Event, context: LambdaContext) -> dict[str, Any]:
         """Answer one call and write one log line."""
         started = self.clock.monotonic()
         trace = Trace.read(header_of(event, "traceparent"), os.environ.get("_X_AMZN_TRACE_ID") or header_of(event, "X-Amzn-Trace-Id"))
-        line: dict[str, object] = {"caller": caller_of(event), "request_id": (event.get("requestContext") or {}).get("requestId")}
+        line: dict[str, object] = {"request_id": (event.get("requestContext") or {}).get("requestId")}
         line |= {"trace_id": trace.id, "xray_trace_id": trace.xray_id, "sampled": trace.sampled}
         try:
             response = self._invoke(event, self._deadline(event, context, started), line, trace)
+        except ForbiddenError as error:
+            line |= attempt(event, self.callers, error)
+            response = self._problem(error, line)
         except TenancyError as error:
             response = self._problem(error, line)
         except Exception:
@@ -94,7 +104,10 @@ class Invocations:
         return response
 
     def _invoke(self, event: Event, deadline: float, line: dict[str, object], trace: Trace) -> dict[str, Any]:
+        caller = verified_caller(event, self.callers)
+        line["caller"] = caller.name
         tenant, model = _names(event)
+        caller.check(_ROLES, tenant)
         line |= {"tenant": tenant, "model": model}
         body = body_of(event)
         line["bytes_in"] = len(body)
@@ -157,7 +170,7 @@ def _application() -> Invocations:
     for seconds in (0.0, _GATEWAY_MARGIN_SECONDS):
         runtime.prepare(API_GATEWAY_TIMEOUT_SECONDS - _GATEWAY_MARGIN_SECONDS - seconds)
     registry = DynamoRegistry(dynamodb_client(session), settings.table_name)
-    return Invocations(registry, Invoker(runtime, clock, random.random), clock, settings.line)
+    return Invocations(registry, Invoker(runtime, clock, random.random), clock, settings.line, settings.callers)
 
 
 def handler(event: Event, context: LambdaContext) -> dict[str, Any]:

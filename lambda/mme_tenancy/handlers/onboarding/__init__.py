@@ -5,21 +5,30 @@ from __future__ import annotations
 import json
 import os
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import boto3
 from aws_lambda_powertools.event_handler import APIGatewayRestResolver, Response
 
-from mme_facts.api import OPERATIONS, Function
+from mme_facts.api import OPERATIONS, Function, Operation, Role
+from mme_facts.environment import Callers
 from mme_facts.grammar import GrammarError
 from mme_facts.problems import CONTENT_TYPE
 from mme_tenancy.aws.clients import dynamodb_client, s3_client
 from mme_tenancy.aws.dynamodb import DynamoIdempotencyStore, DynamoRegistry
 from mme_tenancy.aws.s3 import S3UploadSigner
+from mme_tenancy.callers import attempt, known_caller, verified_caller
 from mme_tenancy.clock import Clock, SystemClock
-from mme_tenancy.errors import InternalError, InvalidRequestError, MethodNotAllowedError, ResourceNotFoundError, TenancyError
-from mme_tenancy.handlers.http import Event, at_cold_start, caller_of, problem_headers
+from mme_tenancy.errors import (
+    ForbiddenError,
+    InternalError,
+    InvalidRequestError,
+    MethodNotAllowedError,
+    ResourceNotFoundError,
+    TenancyError,
+)
+from mme_tenancy.handlers.http import Event, at_cold_start, problem_headers
 from mme_tenancy.handlers.invocation import LambdaContext
 from mme_tenancy.handlers.log import service_logger
 from mme_tenancy.handlers.onboarding.calls import Call
@@ -48,11 +57,21 @@ class Onboarding:
         store: idempotency keys.
         max_artifact_bytes: greatest admissible artifact.
         clock: time.
+        callers: how callers are known. Default: by IAM.
     """
 
-    def __init__(self, registry: Registry, registrar: Registrar, store: IdempotencyStore, max_artifact_bytes: int, clock: Clock) -> None:
+    def __init__(
+        self,
+        registry: Registry,
+        registrar: Registrar,
+        store: IdempotencyStore,
+        max_artifact_bytes: int,
+        clock: Clock,
+        callers: Callers | None = None,
+    ) -> None:
+        self._callers = Callers() if callers is None else callers
         self._resources = (
-            DocumentCalls(max_artifact_bytes, registrar.frameworks),
+            DocumentCalls(max_artifact_bytes, registrar.frameworks, self._callers),
             TenantCalls(registry),
             ModelCalls(registry),
             VersionCalls(registry, registrar, max_artifact_bytes),
@@ -70,6 +89,7 @@ class Onboarding:
         """Answer one call and write one log line."""
         started = self._clock.monotonic()
         response = self._resolver.resolve(dict(event), context)  # type: ignore[arg-type] # Powertools wants its own class
+        caller = known_caller(event, self._callers)
         logger.info(
             "call",
             extra={
@@ -78,7 +98,7 @@ class Onboarding:
                 "names": event.get("pathParameters"),
                 "status": response["statusCode"],
                 "latency_ms": round((self._clock.monotonic() - started) * 1000, 1),
-                "caller": caller_of(event),
+                "caller": None if caller is None else caller.name,
                 "request_id": (event.get("requestContext") or {}).get("requestId"),
             },
         )
@@ -90,18 +110,35 @@ class Onboarding:
             if operation.function is Function.ONBOARDING:
                 rule = operation.path.replace("{", "<").replace("}", ">")
                 methods.setdefault(rule, []).append(operation.method)
-                self._resolver.route(rule, operation.method)(self._answer(operation.id))
+                self._resolver.route(rule, operation.method)(self._answer(operation))
         for rule, known in methods.items():
-            self._resolver.route(rule, [method for method in _METHODS if method not in known])(_not_allowed(sorted(known)))
+            self._resolver.route(rule, [method for method in _METHODS if method not in known])(self._not_allowed(sorted(known)))
 
-    def _answer(self, operation: str) -> Callable[..., Response[str]]:
-        (resource,) = (resource for resource in self._resources if hasattr(resource, operation))
-        method: Callable[..., Response[str]] = getattr(resource, operation)
+    def _answer(self, operation: Operation) -> Callable[..., Response[str]]:
+        (resource,) = (resource for resource in self._resources if hasattr(resource, operation.id))
+        method: Callable[..., Response[str]] = getattr(resource, operation.id)
 
         def answer(**names: str) -> Response[str]:
+            self._admit(operation.roles, names)
             return method(Call(self._resolver.current_event.raw_event, self._store, self._clock), **names)
 
         return answer
+
+    def _not_allowed(self, methods: list[str]) -> Callable[..., Response[str]]:
+        def refuse(**names: str) -> Response[str]:
+            self._admit(frozenset(Role), names)
+            raise MethodNotAllowedError(f"the path knows {', '.join(methods)} only", allowed=methods)
+
+        return refuse
+
+    def _admit(self, roles: frozenset[Role], names: Mapping[str, str]) -> None:
+        """Refuse and log a call that is not for its caller. ``names`` are the very ones that the call is answered for."""
+        event = self._resolver.current_event.raw_event
+        try:
+            verified_caller(event, self._callers).check(roles, names.get("tenant"))
+        except ForbiddenError as error:
+            logger.warning("refused", extra={**attempt(event, self._callers, error), "method": event.get("httpMethod"), "names": names})
+            raise
 
 
 def _problem(error: TenancyError) -> Response[str]:
@@ -113,13 +150,6 @@ def _unexpected(error: Exception) -> Response[str]:
     return _problem(InternalError())
 
 
-def _not_allowed(methods: list[str]) -> Callable[..., Response[str]]:
-    def refuse(**_names: str) -> Response[str]:
-        raise MethodNotAllowedError(f"the path knows {', '.join(methods)} only", allowed=methods)
-
-    return refuse
-
-
 @at_cold_start
 def _application() -> Onboarding:
     settings = OnboardingSettings.read(os.environ)
@@ -128,7 +158,8 @@ def _application() -> Onboarding:
     registry = DynamoRegistry(client, settings.table_name)
     signer = S3UploadSigner(s3_client(session), settings.bucket_name, clock)
     registrar = Registrar(registry, signer, settings.pools, clock, random.random)
-    return Onboarding(registry, registrar, DynamoIdempotencyStore(client, settings.table_name), settings.max_artifact_bytes, clock)
+    store = DynamoIdempotencyStore(client, settings.table_name)
+    return Onboarding(registry, registrar, store, settings.max_artifact_bytes, clock, settings.callers)
 
 
 def handler(event: Event, context: LambdaContext) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from aws_lambda_powertools.event_handler import Response
 
 import mme_tenancy
 from mme_facts.api import OPERATIONS
+from mme_facts.environment import Callers, CallerSource
 from mme_tenancy.bodies import request_shapes
 from mme_tenancy.handlers.http import Event
 from mme_tenancy.handlers.onboarding.calls import Call, json_answer
@@ -23,15 +24,16 @@ _FILE = Path(mme_tenancy.__file__).with_name("openapi.json")
 
 
 class DocumentCalls:
-    """The OpenAPI document: the committed one, with this deployment's limits, frameworks and address.
+    """The OpenAPI document: the committed one, with this deployment's limits, frameworks, address and way to know callers.
 
     Args:
         max_artifact_bytes: greatest admissible artifact.
         frameworks: what the platform serves.
+        callers: how callers are known.
     """
 
-    def __init__(self, max_artifact_bytes: int, frameworks: Sequence[str]) -> None:
-        self._document = cache(lambda: _document(max_artifact_bytes, frameworks))
+    def __init__(self, max_artifact_bytes: int, frameworks: Sequence[str], callers: Callers) -> None:
+        self._document = cache(lambda: _document(max_artifact_bytes, frameworks, callers))
 
     def get_openapi(self, call: Call) -> Response[str]:
         """Show the document."""
@@ -40,11 +42,21 @@ class DocumentCalls:
         return json_answer(200, {**document, "servers": [{"url": address}]} if address else document)
 
 
-def _document(max_artifact_bytes: int, frameworks: Sequence[str]) -> dict[str, Any]:
+def _document(max_artifact_bytes: int, frameworks: Sequence[str], callers: Callers) -> dict[str, Any]:
     document: dict[str, Any] = json.loads(_FILE.read_text("utf-8"))
     shapes = request_shapes(max_artifact_bytes=max_artifact_bytes, frameworks=frameworks)
     document["components"]["schemas"] |= {name: shape.schema() for name, shape in shapes.items()}
+    if callers.source is not CallerSource.IAM:
+        document["components"]["securitySchemes"] = {"token": _scheme(callers)}
+        document["security"] = [{"token": []}]
     return document
+
+
+def _scheme(callers: Callers) -> dict[str, str]:
+    if callers.source is CallerSource.COGNITO:
+        kind = "access" if callers.access_tokens else "ID"
+        return {"type": "http", "scheme": "bearer", "bearerFormat": "JWT", "description": f"The {kind} token of the platform's user pool."}
+    return {"type": "apiKey", "name": callers.header, "in": "header", "description": "What the platform's authorizer asks for."}
 
 
 def _address(event: Event) -> str | None:

@@ -1,0 +1,106 @@
+"""The two functions of the API behind an authorizer: another tenant's calls are refused before anything is read, and logged."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from mme_facts.api import OPERATIONS, Function, Role
+from mme_facts.environment import Callers, CallerSource
+from mme_tenancy.handlers.invocation import Invocations
+from mme_tenancy.handlers.onboarding import Onboarding
+from mme_tenancy.invocation import Invoker
+from mme_tenancy.registration import Registrar
+from mme_tenancy.testing import MemoryIdempotencyStore, MemorySigner, ScriptedRuntime
+
+COGNITO = Callers(CallerSource.COGNITO, "custom:tenant", "platform-admin", ("app",))
+LAMBDA = Callers(CallerSource.LAMBDA, "tenant", "role")
+NAMES = {"tenant": "globex", "model": "iris", "version": "v1-0123456789ab"}
+OF_TENANTS = [operation for operation in OPERATIONS if "{tenant}" in operation.path]
+
+
+class Unread:
+    """A registry that nobody may ask."""
+
+    def __getattr__(self, name):
+        raise AssertionError(f"the registry was asked for {name}")
+
+
+def told(tenant, **more):
+    """What API Gateway writes of a caller in either way."""
+    claims = {"sub": "ann", "token_use": "id", "aud": "app", "custom:tenant": tenant}
+    return {
+        COGNITO: {"claims": {**claims, **more.get("claims", {})}},
+        LAMBDA: {"principalId": "ann", "tenant": tenant, **more.get("context", {})},
+    }
+
+
+ADMIN = told("", claims={"cognito:groups": "platform-admin"}, context={"role": "platform-admin"})
+
+
+@pytest.fixture
+def call(clock, pool, context):
+    """Sends an operation's event for tenant globex; returns the answer's status and document."""
+
+    def call(operation, callers, authorizer, *, registry=None, method=None):
+        registry = Unread() if registry is None else registry
+        registrar = Registrar(registry, MemorySigner(clock), [pool], clock, lambda: 0.5)
+        functions = {
+            Function.ONBOARDING: Onboarding(registry, registrar, MemoryIdempotencyStore(), 1000, clock, callers=callers),
+            Function.INVOCATION: Invocations(registry, Invoker(ScriptedRuntime(clock=clock), clock, lambda: 0.5), clock, callers=callers),
+        }
+        event = {
+            "resource": operation.path,
+            "path": operation.path.format(**NAMES),
+            "httpMethod": method or operation.method,
+            "headers": {"Authorization": "Bearer secret", "Content-Type": "application/json"},
+            "pathParameters": NAMES,
+            "requestContext": {"authorizer": authorizer, "identity": {"sourceIp": "198.51.100.7"}, "requestId": "r-1"},
+            "body": "{}",
+            "isBase64Encoded": False,
+        }
+        answer = functions[operation.function](event, context)
+        return answer["statusCode"], json.loads(answer["body"])
+
+    return call
+
+
+@pytest.mark.parametrize("callers", [COGNITO, LAMBDA], ids=["cognito", "lambda"])
+@pytest.mark.parametrize("operation", OF_TENANTS, ids=lambda operation: operation.id)
+class TestEveryCall:
+    def test_of_another_tenant_is_refused_before_anything_is_read(self, call, operation, callers):
+        for tenant in ("acme", "globex-evil", "globe"):
+            status, document = call(operation, callers, told(tenant)[callers])
+            assert (status, document["type"]) == (403, "urn:mme:problem:forbidden")
+            assert "secret" not in json.dumps(document)
+
+    def test_without_a_verified_caller_is_refused(self, call, operation, callers):
+        for authorizer in (None, {}, told("globex")[LAMBDA if callers is COGNITO else COGNITO]):
+            assert call(operation, callers, authorizer)[0] == 403
+
+    def test_of_the_administrator_and_of_the_tenant_itself_are_answered(self, call, operation, callers):
+        """That is, somebody asks the registry: the body may be wrong, which comes later."""
+        for authorizer, allowed in ((ADMIN[callers], True), (told("globex")[callers], Role.TENANT in operation.roles)):
+            status, document = call(operation, callers, authorizer)
+            assert (document["type"] == "urn:mme:problem:forbidden") is not allowed, document
+            assert (status in (400, 500)) is allowed
+
+
+@pytest.mark.parametrize("callers", [COGNITO, LAMBDA], ids=["cognito", "lambda"])
+def test_a_method_that_the_path_does_not_know_is_refused_to_others_too(call, callers):
+    get_tenant = next(operation for operation in OPERATIONS if operation.id == "get_tenant")
+    assert call(get_tenant, callers, told("acme")[callers], method="PATCH")[0] == 403
+    assert call(get_tenant, callers, told("globex")[callers], method="PATCH")[0] == 405
+
+
+@pytest.mark.parametrize("operation_id", ["get_model", "invoke_model"])
+def test_the_attempt_is_logged_without_the_token(call, capsys, caplog, operation_id):
+    operation = next(operation for operation in OPERATIONS if operation.id == operation_id)
+    call(operation, COGNITO, told("acme")[COGNITO])
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines() if line.startswith("{")] + list(map(vars, caplog.records))
+    (refused,) = [line for line in lines if "refused" in line]
+    wanted = {"refused": "other-tenant", "caller": "ann", "caller_tenant": "acme", "path_tenant": "globex", "source_ip": "198.51.100.7"}
+    assert wanted.items() <= refused.items()
+    assert "tenant" not in refused, "the other tenant's figures stay what they are"
+    assert "secret" not in repr(lines)
