@@ -31,13 +31,13 @@ class UsageChange:
         tenant: tenant id.
         models: models more, or fewer.
         stored_bytes: bytes more, or fewer.
-        closes: whether the tenant is deleted by it: from then on nothing can be taken.
+        closed: whether the tenant is deleted by it, so that from then on nothing can be taken, or begins anew; ``None``: neither.
     """
 
     tenant: str
     models: int = 0
     stored_bytes: int = 0
-    closes: bool = False
+    closed: bool | None = None
 
     @property
     def takes(self) -> bool:
@@ -55,6 +55,12 @@ def _held(record: Record | None) -> tuple[int, int]:
     return 0, 0
 
 
+def _closed(change: Change) -> bool | None:
+    before = isinstance(change.before, Tenant) and change.before.deleted_at is not None
+    after = isinstance(change.after, Tenant) and change.after.deleted_at is not None
+    return None if before == after else after
+
+
 def usage_changes(changes: Iterable[Change]) -> tuple[UsageChange, ...]:
     """What these changes do together, a tenant each; tenants whose usage stays are left out."""
     sums: dict[str, UsageChange] = {}
@@ -67,7 +73,7 @@ def usage_changes(changes: Iterable[Change]) -> tuple[UsageChange, ...]:
             known,
             models=known.models + models - models_before,
             stored_bytes=known.stored_bytes + stored_bytes - bytes_before,
-            closes=known.closes or (isinstance(change.after, Tenant) and change.after.deleted_at is not None),
+            closed=_closed(change) if isinstance(change.after, Tenant) else known.closed,
         )
     return tuple(change for change in sums.values() if change != UsageChange(change.tenant))
 

@@ -195,6 +195,11 @@ def test_nothing_is_registered_for_a_deleted_tenant_also_if_it_is_deleted_meanwh
     version = registry.version("acme", "iris", 1)
     move(registry, version, State.EXPIRED)
     assert used(registry) == (1, 0)
+    registry.write(Change(deleted, replace(deleted, updated_at=NOW, rev=3)))
+    with pytest.raises(TenantDeletedError):
+        registry.write(Change(None, late))
+    registry.write(Change(replace(deleted, rev=3), replace(TENANT, rev=4)))
+    assert register(artifact=b"other").number == 2
 
 
 def test_a_stale_record_is_told_before_a_full_quota(registry, register, make_version):

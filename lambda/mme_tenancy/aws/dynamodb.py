@@ -279,20 +279,25 @@ def _transact_item(table_name: str, change: Change) -> TransactWriteItemTypeDef:
 
 def _usage_item(table_name: str, change: UsageChange, quotas: Quotas | None) -> TransactWriteItemTypeDef:
     """Add to a usage item, which there may not be yet, if the quotas hold after that and the tenant was not deleted."""
-    names = {"#closed": _CLOSED} if change.takes or change.closes else {}
+    names = {"#schema": "schema"}
+    if change.takes or change.closed is not None:
+        names["#closed"] = _CLOSED
     values: Item = {":models": change.models, ":bytes": change.stored_bytes, ":one": 1, ":schema": SCHEMA}
     conditions = ["attribute_not_exists(#closed)"] if change.takes else []
     for name, left in ({} if quotas is None else left_by(change, quotas)).items():
         conditions.append(f"(attribute_not_exists({name}) OR {name} <= :{name}_left)")
         values[f":{name}_left"] = left
-    sets = "#schema = :schema" + (", #closed = :closed" if change.closes else "")
-    if change.closes:
+    expression = "SET #schema = :schema"
+    if change.closed:
+        expression += ", #closed = :closed"
         values[":closed"] = True
+    elif change.closed is False:
+        expression += " REMOVE #closed"
     update: Any = {
         "TableName": table_name,
         "Key": _key(partition(change.tenant), USAGE),
-        "UpdateExpression": f"SET {sets} ADD models :models, stored_bytes :bytes, rev :one",
-        "ExpressionAttributeNames": {**names, "#schema": "schema"},
+        "UpdateExpression": f"{expression} ADD models :models, stored_bytes :bytes, rev :one",
+        "ExpressionAttributeNames": names,
         "ExpressionAttributeValues": {name: to_attribute(value) for name, value in values.items()},
     }
     if conditions:
