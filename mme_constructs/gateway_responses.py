@@ -14,7 +14,6 @@ __all__ = ["add_problem_responses"]
 _SLUGS: Mapping[str, str] = {
     "BAD_REQUEST_BODY": "invalid-request",
     "BAD_REQUEST_PARAMETERS": "invalid-request",
-    "DEFAULT_4XX": "invalid-request",
     "ACCESS_DENIED": "forbidden",
     "EXPIRED_TOKEN": "forbidden",
     "INVALID_API_KEY": "forbidden",
@@ -22,6 +21,7 @@ _SLUGS: Mapping[str, str] = {
     "MISSING_AUTHENTICATION_TOKEN": "forbidden",
     "UNAUTHORIZED": "unauthenticated",
     "WAF_FILTERED": "forbidden",
+    "DEFAULT_4XX": "forbidden",
     "RESOURCE_NOT_FOUND": "not-found",
     "REQUEST_TOO_LARGE": "payload-too-large",
     "UNSUPPORTED_MEDIA_TYPE": "unsupported-media-type",
@@ -31,7 +31,16 @@ _SLUGS: Mapping[str, str] = {
     "INTEGRATION_FAILURE": "internal-error",
     "DEFAULT_5XX": "internal-error",
 }
-"""Gateway response type -> row of the error table."""
+"""Gateway response type -> row of the error table.
+
+``DEFAULT_4XX`` is what no other type says: an access key that does not exist, a session token that is none, an ``Authorization`` header
+that cannot be read. ``DEFAULT_5XX`` is a function that failed or may not be called.
+"""
+_HEADERS: Mapping[str, Mapping[str, str]] = {
+    "THROTTLED": {"Retry-After": "1"},
+    "UNAUTHORIZED": {"WWW-Authenticate": "Bearer"},  # RFC 9110 asks for it with every 401
+}
+"""Gateway response type -> more headers. A used-up quota has no ``Retry-After``: when it begins anew is the usage plan's affair."""
 
 
 def add_problem_responses(api: apigateway.RestApi) -> None:
@@ -61,9 +70,7 @@ def add_problem_responses(api: apigateway.RestApi) -> None:
 
 
 def _headers(response_type: str) -> dict[str, str]:
-    headers = {"Content-Type": CONTENT_TYPE}
-    if response_type == "UNAUTHORIZED":
-        headers["WWW-Authenticate"] = "Bearer"  # RFC 9110 asks for it with every 401
+    headers = {"Content-Type": CONTENT_TYPE, **_HEADERS.get(response_type, {})}
     return {f"gatewayresponse.header.{name}": f"'{value}'" for name, value in headers.items()}
 
 

@@ -21,6 +21,7 @@ from mme_local.memory_watch import MIB, MemoryWatch
 
 __all__ = ["apply"]
 
+_FAILED = "Internal server error"
 _WORKER_DIED = "Worker process died"
 _EXITED = re.compile(r"RequestId: \S+ Error: Runtime exited with error: .+")
 _waiting: set[asyncio.Future[Any]] = set()
@@ -37,16 +38,26 @@ def apply() -> None:
 def _limit_api_calls() -> None:
     """An API's function gets an event of at most 6 MB, answers with at most 6 MB, and any integration within its timeout.
 
+    A function that fails, is throttled, or answers something else than a proxy answer is an error of the gateway's own.
+
     Reason: the emulator carries any size and waits for ever, so bodies and waits that fail on AWS would pass
-    (AWS Lambda quotas; Amazon API Gateway quotas: integration timeout).
+    (AWS Lambda quotas; Amazon API Gateway quotas: integration timeout); and it shows callers the exception of a function
+    (Amazon API Gateway, Handle Lambda errors: "Internal server error", 502, or 500 if the function could not be invoked).
     """
     from ministack.services import apigateway_v1
 
-    call_function = apigateway_v1._call_lambda_raw
+    call_function, shape = apigateway_v1._call_lambda_raw, apigateway_v1._lambda_proxy_response
+
+    def shape_proxy_answers(result: Any) -> Any:
+        if result.get("throttle"):
+            raise _RefusedError("API_CONFIGURATION_ERROR", _FAILED)
+        if result.get("error") or not _is_proxy_answer(result.get("body")):
+            raise _RefusedError("DEFAULT_5XX", _FAILED)
+        return shape(result)
 
     async def sized_call(reference: str, event: Any, **scope: Any) -> Any:
         if _json_bytes(event) > LAMBDA_EVENT_BYTES:
-            raise _TooLargeError("REQUEST_TOO_LARGE", "Request Too Long")
+            raise _RefusedError("REQUEST_TOO_LARGE", "Request Too Long")
         return await call_function(reference, event, **scope)
 
     def limited(invoke: Callable[..., Any]) -> Callable[..., Any]:
@@ -61,15 +72,22 @@ def _limit_api_calls() -> None:
                 return apigateway_v1._gw_error("INTEGRATION_TIMEOUT", "Endpoint request timed out")
             try:
                 answer = task.result()
-            except _TooLargeError as error:
-                return apigateway_v1._gw_error(*error.args)
+            except _RefusedError as error:
+                kind, message = error.args
+                if kind == "DEFAULT_5XX" and not _customized(kind, rest):
+                    return 502, {"Content-Type": "application/json"}, json.dumps({"message": message}).encode()
+                return apigateway_v1._gw_error(kind, message)
             if isinstance(answer, tuple) and isinstance(answer[2], bytes) and len(answer[2]) > API_GATEWAY_BODY_BYTES:
-                return apigateway_v1._gw_error("INTEGRATION_FAILURE", "Internal server error")
+                return apigateway_v1._gw_error("INTEGRATION_FAILURE", _FAILED)
             return answer
 
         return invoke_limited
 
-    apigateway_v1._call_lambda_raw = sized_call
+    def _customized(kind: str, call: Any) -> bool:
+        api_id, _stage_name, stage = call[:3]
+        return kind in (apigateway_v1._deployed_gateway_responses.get(api_id, {}).get(stage.get("deploymentId")) or {})
+
+    apigateway_v1._call_lambda_raw, apigateway_v1._lambda_proxy_response = sized_call, shape_proxy_answers
     for name in ("_invoke_lambda_proxy_v1", "_invoke_lambda_custom_v1", "_invoke_http_proxy_v1", "_invoke_sqs_v1"):
         setattr(apigateway_v1, name, limited(getattr(apigateway_v1, name)))
 
@@ -91,8 +109,17 @@ def _limit_api_bodies() -> None:
     apigateway_v1._check_request_validation = check_with_size
 
 
-class _TooLargeError(Exception):
-    """Gateway response type and message of a call beyond Lambda's limits."""
+class _RefusedError(Exception):
+    """Gateway response type and message of a call beyond Lambda's limits, or to a function that failed."""
+
+
+def _is_proxy_answer(answer: Any) -> bool:
+    if isinstance(answer, str | bytes):
+        try:
+            answer = json.loads(answer)
+        except ValueError:
+            return False
+    return isinstance(answer, dict) and str(answer.get("statusCode")).isdigit()
 
 
 def _json_bytes(document: Any) -> int:

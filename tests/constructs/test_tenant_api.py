@@ -119,11 +119,11 @@ def test_the_gateways_own_errors_are_problem_documents_whose_status_is_the_answe
         "INTEGRATION_TIMEOUT",
     } <= set(responses)
     assert {"DEFAULT_4XX", "DEFAULT_5XX"} <= set(responses)
-    for properties in responses.values():
+    for kind, properties in responses.items():
         headers = dict(properties["ResponseParameters"])
         assert headers.pop("gatewayresponse.header.Content-Type") == "'application/problem+json'"
-        unknown = {"gatewayresponse.header.WWW-Authenticate": "'Bearer'"}
-        assert headers == (unknown if properties["StatusCode"] == "401" else {})
+        more = {"UNAUTHORIZED": {"WWW-Authenticate": "'Bearer'"}, "THROTTLED": {"Retry-After": "'1'"}}
+        assert headers == {f"gatewayresponse.header.{name}": value for name, value in more.get(kind, {}).items()}
         document = json.loads(properties["ResponseTemplates"]["application/json"].replace("$context.error.messageString", '"Forbidden"'))
         assert document["status"] == int(properties["StatusCode"])
         problem = PROBLEMS[document["type"].rpartition(":")[2]]

@@ -32,7 +32,7 @@ def marked_project(tmp_path_factory):
         ("mme_constructs", "mme_constructs"),
     ):
         shutil.copytree(PROJECT / source, project / target, ignore=shutil.ignore_patterns("__pycache__"))
-    handler = project / "mme_tenancy" / "handlers" / "onboarding.py"
+    handler = project / "mme_tenancy" / "handlers" / "onboarding" / "__init__.py"
     handler.write_text(handler.read_text() + (Path(__file__).parent / "marked_handler.txt").read_text())
     return project
 

@@ -194,6 +194,70 @@ def test_a_gateway_response_replaces_the_body_of_a_refusal(bench, api):
         assert answer.headers["content-type"] == "application/problem+json"
 
 
+class TestFailuresOfFunctions:
+    FAILS = """
+        def handler(event, context):
+            how = event["queryStringParameters"]["how"]
+            if how == "raise":
+                raise RuntimeError("a secret of the function")
+            answers = {"text": "plain", "number": 7, "list": [1], "nothing": None, "shapeless": {"body": "x"}}
+            return answers[how] if how in answers else {"statusCode": 201}
+    """
+    CUSTOMIZED = '{"type":"urn:mme:problem:internal-error","status":500,"detail":$context.error.messageString}'
+
+    def test_a_function_that_fails_or_answers_no_proxy_answer_is_an_internal_server_error(self, bench):
+        api = bench.rest_api(bench.function(self.FAILS))
+        assert bench.call("GET", f"{api}/a?how=right", bench.cloud.admin).status_code == 201
+        for how in ("raise", "text", "number", "list", "nothing", "shapeless"):
+            answer = bench.call("GET", f"{api}/a?how={how}", bench.cloud.admin)
+            assert (answer.status_code, answer.json()) == (502, {"message": "Internal server error"}), how
+
+    def test_the_gateway_response_of_5xx_replaces_it(self, bench):
+        api = bench.rest_api(bench.function(self.FAILS))
+        gateway, api_id = bench.client("apigateway"), api.partition("://")[2].partition(".")[0]
+        gateway.put_gateway_response(
+            restApiId=api_id, responseType="DEFAULT_5XX", statusCode="500", responseTemplates={"application/json": self.CUSTOMIZED}
+        )
+        gateway.create_deployment(restApiId=api_id, stageName="v1")
+        answer = bench.call("GET", f"{api}/a?how=raise", bench.cloud.admin)
+        assert (answer.status_code, answer.json()["type"]) == (500, "urn:mme:problem:internal-error")
+
+
+def test_a_stage_that_throttles_answers_429(bench, api):
+    gateway, api_id = bench.client("apigateway"), api.partition("://")[2].partition(".")[0]
+    slow = [{"op": "replace", "path": f"/*/*/throttling/{name}", "value": "1"} for name in ("rateLimit", "burstLimit")]
+    assert bench.call("GET", f"{api}/a", bench.cloud.admin).status_code == 200
+    gateway.update_stage(restApiId=api_id, stageName="v1", patchOperations=slow)
+    statuses = {bench.call("GET", f"{api}/a", bench.cloud.admin).status_code for _ in range(5)}
+    assert statuses == {200, 429}
+
+
+def test_an_integration_that_takes_no_other_media_type_answers_415(bench):
+    gateway = bench.client("apigateway")
+    api_id = gateway.create_rest_api(name=bench.name("api"))["id"]
+    root = gateway.get_resources(restApiId=api_id)["items"][0]["id"]
+    where = {"restApiId": api_id, "resourceId": root, "httpMethod": "POST"}
+    gateway.put_method(**where, authorizationType="AWS_IAM")
+    templates = {"application/json": '{"statusCode": 200}'}
+    gateway.put_integration(**where, type="MOCK", passthroughBehavior="NEVER", requestTemplates=templates)
+    gateway.put_method_response(**where, statusCode="200")
+    gateway.put_integration_response(**where, statusCode="200")
+    gateway.create_deployment(restApiId=api_id, stageName="v1")
+    url = f"https://{api_id}.execute-api.{bench.cloud.region}.amazonaws.com/v1/"
+    for media_type, status in (("application/json", 200), ("text/csv", 415)):
+        answer = bench.call("POST", url, bench.cloud.admin, body=b"{}", headers={"Content-Type": media_type})
+        assert answer.status_code == status, answer.text
+
+
+def test_an_unknown_path_or_method_is_answered_like_an_unsigned_call(bench):
+    api = bench.rest_api(bench.function(ECHO), method="GET")
+    answer = bench.call("POST", f"{api}/a", bench.cloud.admin)
+    assert (answer.status_code, answer.json()) == (403, {"message": "Missing Authentication Token"})
+    assert bench.call("GET", api, bench.cloud.admin).status_code == 403
+    stage = bench.call("GET", api.replace("/v1", "/v2") + "/a", bench.cloud.admin)
+    assert (stage.status_code, stage.json()) == (403, {"message": "Forbidden"})
+
+
 def test_an_api_without_permission_cannot_invoke_the_function(bench, api):
     functions = bench.client("lambda")
     name = functions.list_functions()["Functions"][0]["FunctionName"]
