@@ -47,6 +47,8 @@ if TYPE_CHECKING:
     from mme_constructs.scaling import ScheduledScaling as ScheduledScaling
     from mme_constructs.server_settings import ServerFamily as ServerFamily
     from mme_constructs.server_settings import ServerSettings as ServerSettings
+    from mme_constructs.sweeper import Sweeper as Sweeper
+    from mme_constructs.sweeper import SweeperSettings as SweeperSettings
     from mme_constructs.telemetry_settings import TelemetrySettings as TelemetrySettings
     from mme_constructs.tenant_access import TenantAccess as TenantAccess
     from mme_constructs.tenant_api import TenantApi as TenantApi
@@ -102,6 +104,8 @@ __getattr__, __dir__ = attach(
         "ServerFamily": "server_settings",
         "ServerSettings": "server_settings",
         "TelemetrySettings": "telemetry_settings",
+        "Sweeper": "sweeper",
+        "SweeperSettings": "sweeper",
         "TenantAccess": "tenant_access",
         "TenantApi": "tenant_api",
         "TenantRegistry": "tenant_registry",

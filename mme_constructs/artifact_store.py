@@ -181,6 +181,21 @@ class ModelArtifactStore(Construct):
             grantee, ["s3:GetObject"], grammar.INCOMING_PREFIX, "inspects uploads of every tenant and version below the prefix"
         )
 
+    def grant_sweep(self, grantee: iam.IGrantable) -> iam.Grant:
+        """Let ``grantee`` list, look at and delete uploads and artifacts, and end multipart uploads; not read or write them elsewhere."""
+        if self._key is not None:
+            self._key.grant_decrypt(grantee)
+        sweeps = "deletes uploads and artifacts of every tenant that no record points to"
+        self._grant(grantee, ["s3:GetObject", "s3:DeleteObject"], self.models_prefix, sweeps)
+        self._grant(grantee, ["s3:GetObject", "s3:DeleteObject", "s3:AbortMultipartUpload"], grammar.INCOMING_PREFIX, sweeps)
+        prefixes = [f"{prefix}*" for prefix in (grammar.INCOMING_PREFIX, self.models_prefix)]
+        return iam.Grant.add_to_principal(
+            grantee=grantee,
+            actions=["s3:ListBucket"],
+            resource_arns=[self.bucket.bucket_arn],
+            conditions={"StringLike": {"s3:prefix": prefixes}},
+        )
+
     def restrict_to_vpc_endpoint(self, endpoint: ec2.IVpcEndpoint | str, *, allowed: Sequence[iam.IRole | str] = ()) -> None:
         """Refuse to read, write or list objects unless the request comes through a VPC endpoint or from an allowed role.
 
@@ -190,8 +205,8 @@ class ModelArtifactStore(Construct):
 
         Args:
             endpoint: S3's gateway endpoint, such as `PrivateAccess.s3`, or its id.
-            allowed: roles, or ARNs of roles with IAM wildcards, that reach the bucket from outside the endpoint: the onboarding and the
-                admission function unless they are placed in the VPC, execution roles of endpoints outside it.
+            allowed: roles, or ARNs of roles with IAM wildcards, that reach the bucket from outside the endpoint: the onboarding, the
+                admission and the sweep function unless they are placed in the VPC, execution roles of endpoints outside it.
 
         Raises:
             BucketError: the bucket is not the store's own, so that its policy is not ours to write; or ``allowed`` holds everybody.

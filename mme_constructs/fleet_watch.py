@@ -11,6 +11,7 @@ from aws_cdk import aws_events_targets as targets
 from aws_cdk import aws_iam as iam
 from constructs import Construct
 
+from mme_constructs.dead_letters import dead_letter_queue
 from mme_constructs.errors import AlarmError
 from mme_constructs.tenant_function import FunctionSettings, LogSettings, TenantFunction
 
@@ -48,6 +49,8 @@ class FleetWatch(Construct):
         if not endpoints:
             raise AlarmError("There is nothing to watch", value=list(endpoints), allowed="one endpoint or more", fix="Pass endpoints")
         super().__init__(scope, id)
+        self.dead_letters = dead_letter_queue(self)
+        """Schedules that failed for good; they need not be sent again, the next minute's replaces them."""
         function = TenantFunction(
             self,
             "Function",
@@ -56,7 +59,7 @@ class FleetWatch(Construct):
             environment={},
             settings=FunctionSettings(memory_mb=256, timeout_seconds=30) if settings is None else settings,
             log_settings=LogSettings() if log_settings is None else log_settings,
-            why_no_dead_letters="The event of the next minute replaces a lost one; an old event would describe nothing.",
+            dead_letter_queue=self.dead_letters,
         )
         self.function = function.function
         """The function."""
@@ -72,6 +75,7 @@ class FleetWatch(Construct):
                 targets.LambdaFunction(
                     self.function,
                     event=events.RuleTargetInput.from_object({"endpoints": [endpoint.endpoint_name for endpoint in endpoints]}),
+                    dead_letter_queue=self.dead_letters,
                     max_event_age=cdk.Duration.minutes(1),
                     retry_attempts=0,
                 )

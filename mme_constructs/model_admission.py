@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING
 import aws_cdk as cdk
 from aws_cdk import aws_events as events
 from aws_cdk import aws_events_targets as targets
-from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
+from mme_constructs.dead_letters import dead_letter_queue
 from mme_constructs.pool import ModelPool, function_environment
 from mme_constructs.tenant_function import FunctionSettings, LogSettings, TenantFunction
 from mme_facts.grammar import INCOMING_PREFIX
 from mme_facts.limits import ARTIFACT_BYTES
+from mme_facts.own_events import RESUME_DETAIL, SWEEP_SOURCE
 
 if TYPE_CHECKING:
     from mme_constructs.artifact_store import ModelArtifactStore
@@ -26,7 +27,8 @@ __all__ = ["ModelAdmission"]
 class ModelAdmission(Construct):
     """Inspects every object that lands below ``incoming/``, stores it below the models prefix, warms it and flips the route.
 
-    S3 tells EventBridge, a rule calls the function. Events that cannot be delivered or fail for good wait 14 days in a queue.
+    S3 tells EventBridge, a rule calls the function; it also takes the events by which the sweep brings stuck versions on. Events that
+    cannot be delivered or fail for good wait 14 days in a queue.
 
     Args:
         scope: the parent.
@@ -56,9 +58,7 @@ class ModelAdmission(Construct):
     ) -> None:
         environment = function_environment(store=store, registry=registry, pools=pools, max_artifact_bytes=max_artifact_bytes)
         super().__init__(scope, id)
-        self.dead_letters = sqs.Queue(
-            self, "DeadLetters", encryption=sqs.QueueEncryption.SQS_MANAGED, enforce_ssl=True, retention_period=cdk.Duration.days(14)
-        )
+        self.dead_letters = dead_letter_queue(self)
         """Events that failed for good."""
         function = TenantFunction(
             self,
@@ -80,10 +80,10 @@ class ModelAdmission(Construct):
         self.rule = events.Rule(
             self,
             "Uploaded",
-            description="An upload landed below incoming/.",
+            description="An upload landed below incoming/, or the sweep brings one on.",
             event_pattern=events.EventPattern(
-                source=["aws.s3"],
-                detail_type=["Object Created"],
+                source=["aws.s3", SWEEP_SOURCE],
+                detail_type=["Object Created", RESUME_DETAIL],
                 detail={"bucket": {"name": [store.bucket.bucket_name]}, "object": {"key": [{"prefix": INCOMING_PREFIX}]}},
             ),
             targets=[

@@ -27,6 +27,7 @@ from mme_facts.thresholds import RULES, USERS_HURT, Breach, Missing, Page, Rule
 if TYPE_CHECKING:
     from mme_constructs.endpoint_interface import IMultiModelEndpoint
     from mme_constructs.model_admission import ModelAdmission
+    from mme_constructs.sweeper import Sweeper
 
 __all__ = ["AlarmSettings", "MmeMonitoring"]
 
@@ -217,6 +218,30 @@ class MmeMonitoring(Construct):
         if self._dashboard is not None:
             source = self._source.including({"function": admission.function.function_name, "QueueName": admission.dead_letters.queue_name})
             self._dashboard.add_admission(source, [self._arn(name) for name in self._alarms if name not in known])
+
+    def add_sweeper(self, sweeper: Sweeper) -> None:
+        """Alarms on what the sweep reports, and on schedules of it that failed for good."""
+        self.add_sweep(sweeper.function)
+        self.add_schedule_dead_letters(sweeper.dead_letters)
+
+    def add_sweep(self, function: lambda_.IFunction, settings: AlarmSettings | None = None) -> None:
+        """Alarms on a sweep that fails, on versions that stay stuck, and on artifacts that the registry does not know.
+
+        Args:
+            function: the sweep's function.
+            settings: what is different. Default: the construct's ``overrides``.
+        """
+        for rule_id in ("sweep-failed", "stuck-versions", "unexplained-artifacts"):
+            self._add_of_function(rule_id, "function", function, settings)
+
+    def add_schedule_dead_letters(self, queue: sqs.IQueue, settings: AlarmSettings | None = None) -> None:
+        """An alarm on schedules of a function that failed for good; once for each queue.
+
+        Args:
+            queue: the dead-letter queue.
+            settings: what is different. Default: the construct's ``overrides``.
+        """
+        self._add(RULES["schedule-dead-letters"], self._source.including({"QueueName": queue.queue_name}), settings, of=queue)
 
     def add_tenants(self, log_group: logs.ILogGroup) -> None:
         """A table of the busiest tenants on the dashboard, from the invocation function's log group."""

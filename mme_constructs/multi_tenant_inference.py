@@ -22,6 +22,7 @@ from mme_constructs.multi_model_endpoint import MultiModelEndpoint
 from mme_constructs.platform_admin import PlatformAdmin
 from mme_constructs.pool import ModelPool
 from mme_constructs.scaling import InvocationScaling, ScalingRule
+from mme_constructs.sweeper import Sweeper, SweeperSettings
 from mme_constructs.tenant_access import TenantAccess
 from mme_constructs.tenant_api import TenantApi, Throttle
 from mme_constructs.tenant_function import FunctionSettings, LogSettings
@@ -69,12 +70,14 @@ class PlatformFunctions:
         invocation: default 1,024 MB, 29 s.
         admission: default 1,769 MB (one vCPU), 900 s: inspection is bound by the processor.
         fleet_watch: default 256 MB, 30 s.
+        sweeper: default 512 MB, 240 s.
     """
 
     onboarding: FunctionSettings = field(default_factory=FunctionSettings)
     invocation: FunctionSettings = field(default_factory=FunctionSettings)
     admission: FunctionSettings = field(default_factory=lambda: FunctionSettings(memory_mb=1769, timeout_seconds=900))
     fleet_watch: FunctionSettings = field(default_factory=lambda: FunctionSettings(memory_mb=256, timeout_seconds=30))
+    sweeper: FunctionSettings = field(default_factory=lambda: FunctionSettings(memory_mb=512, timeout_seconds=240))
 
     def placed(self, private_access: PrivateAccess) -> PlatformFunctions:
         """The same functions, placed in a VPC without a way to the internet."""
@@ -83,6 +86,7 @@ class PlatformFunctions:
             invocation=private_access.function_settings(self.invocation),
             admission=private_access.function_settings(self.admission),
             fleet_watch=private_access.function_settings(self.fleet_watch),
+            sweeper=private_access.function_settings(self.sweeper),
         )
 
 
@@ -123,7 +127,7 @@ class PlatformMonitoring:
 
 
 class MultiTenantInference(Construct):
-    """Store, registry, pools, API, admission, the tenants' role, the platform administrator's and the alarms, wired.
+    """Store, registry, pools, API, admission, the sweep, the tenants' role, the platform administrator's and the alarms, wired.
 
     Args:
         scope: the parent.
@@ -132,6 +136,7 @@ class MultiTenantInference(Construct):
         registry: tenants, models, versions, routes. Default: a table of its own, which stays and is protected.
         pools: `PoolSettings` to build, or `ModelPool` of an endpoint that exists. Default: one pool of SageMaker's XGBoost container.
         dedicated: the endpoint for hot tenants' models. Default: `DedicatedSettings` as it stands.
+        sweep: when stuck versions are resumed and what nobody needs is deleted. Default: `SweeperSettings` as it stands.
         functions: size and limits of the functions. Default: `PlatformFunctions` as it stands.
         monitoring: how the pools are watched. Default: `PlatformMonitoring` as it stands.
         private_access: a VPC without a way to the internet that functions and built pools are placed in, and that the API is private to.
@@ -158,6 +163,7 @@ class MultiTenantInference(Construct):
         registry: TenantRegistry | None = None,
         pools: Sequence[PoolSettings | ModelPool] | None = None,
         dedicated: DedicatedSettings | InferenceComponentEndpoint | None = None,
+        sweep: SweeperSettings | None = None,
         functions: PlatformFunctions | None = None,
         monitoring: PlatformMonitoring | None = None,
         private_access: PrivateAccess | None = None,
@@ -217,6 +223,16 @@ class MultiTenantInference(Construct):
             log_settings=log_settings,
         )
         """What inspects and activates uploads."""
+        self.sweeper = Sweeper(
+            self,
+            "Sweeper",
+            store=self.store,
+            registry=self.registry,
+            times=sweep,
+            settings=functions.sweeper,
+            log_settings=log_settings,
+        )
+        """What brings stuck versions on and deletes what nobody needs."""
         self.admin = PlatformAdmin(self, "PlatformAdmin", api=self.api, trusted=admin_trusted)
         """The platform administrator's role."""
         self.tenant_access = TenantAccess(
@@ -282,13 +298,15 @@ class MultiTenantInference(Construct):
             )
         if watched:
             watched[0].add_admission(self.admission)
+            watched[0].add_sweeper(self.sweeper)
             for name, function in (("onboarding", self.api.onboarding.function), ("invocation", self.api.invocation.function)):
                 watched[0].add_function_throttles(function)
                 watched[0].add_function_errors(name, function)
             watched[0].add_tenants(self.api.invocation.log_group)
-            FleetWatch(
+            watch = FleetWatch(
                 self, "FleetWatch", endpoints=[pool.endpoint for pool in self.pools], settings=function_settings, log_settings=log_settings
             )
+            watched[0].add_schedule_dead_letters(watch.dead_letters)
         for each in watched:
             each.add_stuck_updating()
         return tuple(watched)

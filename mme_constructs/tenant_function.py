@@ -100,7 +100,6 @@ class TenantFunction(Construct):
         settings: size, limits and place.
         log_settings: how long its logs are kept.
         dead_letter_queue: where events go that failed for good. Default: none, for functions that are called synchronously.
-        why_no_dead_letters: why it needs no queue, if it has none.
     """
 
     def __init__(
@@ -114,7 +113,6 @@ class TenantFunction(Construct):
         settings: FunctionSettings,
         log_settings: LogSettings,
         dead_letter_queue: sqs.IQueue | None = None,
-        why_no_dead_letters: str = "Called synchronously: the caller gets the error; the queues are for asynchronous events.",
     ) -> None:
         super().__init__(scope, id)
         stack = stack_of(self, within=scope)
@@ -155,7 +153,8 @@ class TenantFunction(Construct):
         if settings.tracing:
             acknowledge_wildcards(self.role, {"*": "X-Ray's actions have no resource (Service Authorization Reference: AWS X-Ray)."})
         if dead_letter_queue is None:
-            acknowledge(self.function, {"NIST.800.53.R5-LambdaDLQ": why_no_dead_letters})
+            called = "Called synchronously: the caller gets the error; the queues are for asynchronous events."
+            acknowledge(self.function, {"NIST.800.53.R5-LambdaDLQ": called})
 
 
 # Values that all functions share: each is asked from CDK's process once.

@@ -88,6 +88,13 @@ class TenantRegistry(Construct):
             ],
         )
 
+    def grant_sweep(self, grantee: iam.IGrantable) -> iam.Grant:
+        """Let ``grantee`` read and write single items and list the index of what is under way: what the sweep needs."""
+        self._grant(grantee, ["dynamodb:BatchGetItem", "dynamodb:GetItem", "dynamodb:PutItem", "dynamodb:UpdateItem"])
+        return iam.Grant.add_to_principal(
+            grantee=grantee, actions=["dynamodb:Query"], resource_arns=[f"{self.table.table_arn}/index/{names.MOVING_INDEX}"]
+        )
+
     def _grant(self, grantee: iam.IGrantable, actions: Sequence[str]) -> iam.Grant:
         if self._key is not None:
             self._key.grant_encrypt_decrypt(grantee)

@@ -13,15 +13,19 @@ __all__ = [
     "MAX_ARTIFACT_BYTES",
     "MODELS_PREFIX",
     "POOLS",
+    "SWEEP_TIMES",
     "TABLE_NAME",
     "TELEMETRY",
     "CallerSource",
     "Callers",
     "Pool",
+    "SweepTimes",
     "dump_callers",
     "dump_pools",
+    "dump_sweep_times",
     "load_callers",
     "load_pools",
+    "load_sweep_times",
 ]
 
 TABLE_NAME = "MME_TABLE_NAME"
@@ -32,6 +36,7 @@ POOLS = "MME_POOLS"
 TELEMETRY = "MME_TELEMETRY"
 """What `mme_facts.telemetry.LineSettings.dump` wrote."""
 CALLERS = "MME_CALLERS"
+SWEEP_TIMES = "MME_SWEEP_TIMES"
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,3 +109,28 @@ def load_callers(value: str) -> Callers:
     if callers.source is CallerSource.COGNITO and not (callers.clients and all(callers.clients)):
         raise ValueError("tokens of any application would count")
     return callers
+
+
+@dataclass(frozen=True, slots=True)
+class SweepTimes:
+    """When the sweep acts.
+
+    Attributes:
+        stuck_seconds: how long a version under way may stay as it is.
+        expire_seconds: how long an upload is awaited.
+        orphan_seconds: how old an object must be before it may be deleted because no record points to it.
+    """
+
+    stuck_seconds: int = 1200
+    expire_seconds: int = 86_400
+    orphan_seconds: int = 86_400
+
+
+def dump_sweep_times(times: SweepTimes) -> str:
+    """Render times as the value of `SWEEP_TIMES`."""
+    return json.dumps(asdict(times), separators=(",", ":"))
+
+
+def load_sweep_times(value: str) -> SweepTimes:
+    """Read the value of `SWEEP_TIMES`."""
+    return SweepTimes(**json.loads(value))

@@ -28,6 +28,7 @@ from mme_facts.metrics_own import (
     INVOCATION_LINE_NAMESPACE,
     OWN_METRICS,
     PLACEMENT_NAMESPACE,
+    SWEEP_NAMESPACE,
     WARM_UP_NAMESPACE,
 )
 
@@ -48,6 +49,7 @@ __all__ = [
     "INVOCATION_LINE_NAMESPACE",
     "INVOCATION_NAMESPACE",
     "PLACEMENT_NAMESPACE",
+    "SWEEP_NAMESPACE",
     "QUEUE_NAMESPACE",
     "WARM_UP_NAMESPACE",
     "EndpointMetric",

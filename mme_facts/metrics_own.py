@@ -21,6 +21,8 @@ __all__ = [
     "OWN_METRICS",
     "PLACEMENT_METRICS",
     "PLACEMENT_NAMESPACE",
+    "SWEEP_METRICS",
+    "SWEEP_NAMESPACE",
     "WARM_UP_METRICS",
     "WARM_UP_NAMESPACE",
 ]
@@ -28,6 +30,7 @@ __all__ = [
 INVOCATION_LINE_NAMESPACE = "MME/Invocations"
 ADMISSION_NAMESPACE = "MME/Admission"
 FLEET_NAMESPACE = "MME/Fleet"
+SWEEP_NAMESPACE = "MME/Sweep"
 HEAT_NAMESPACE = "MME/Heat"
 WARM_UP_NAMESPACE = "MME/WarmUp"
 PLACEMENT_NAMESPACE = "MME/Placement"
@@ -86,6 +89,20 @@ ADMISSION_METRICS = (
     _of_function(ADMISSION_NAMESPACE, "admission", "rejected", "Count", _COUNT, "1 when an artifact was rejected"),
 )
 """What the line of an admitted or rejected upload carries; ``function`` is the admission function's name."""
+SWEEP_METRICS = (
+    _of_function(SWEEP_NAMESPACE, "sweep", "resumed", "Count", _COUNT, "stuck versions whose admission was called again"),
+    _of_function(SWEEP_NAMESPACE, "sweep", "expired", "Count", _COUNT, "versions whose upload was given up"),
+    _of_function(SWEEP_NAMESPACE, "sweep", "rejected", "Count", _COUNT, "versions under way whose stored artifact is gone"),
+    _of_function(SWEEP_NAMESPACE, "sweep", "purged", "Count", _COUNT, "retired versions whose artifact was deleted"),
+    _of_function(SWEEP_NAMESPACE, "sweep", "deleted_uploads", "Count", _COUNT, "uploads deleted because no version needs them"),
+    _of_function(SWEEP_NAMESPACE, "sweep", "deleted_artifacts", "Count", _COUNT, "artifacts deleted because no record points to them"),
+    _of_function(
+        SWEEP_NAMESPACE, "sweep", "unexplained", "Count", _LEVEL, "artifacts of versions that the registry never gave, in one tick"
+    ),
+    _of_function(SWEEP_NAMESPACE, "sweep", "failed", "Count", _COUNT, "versions and objects that a tick could not deal with"),
+    _of_function(SWEEP_NAMESPACE, "sweep", "oldest_stuck_seconds", "Seconds", _LEVEL, "since the oldest version under way last changed"),
+)
+"""What the line of each tick of the sweep carries; uploads that are awaited do not count as stuck."""
 FLEET_METRICS = (
     _of_endpoint(FLEET_NAMESPACE, "fleet watch", "updating_seconds", "Seconds", _LEVEL, "time in a status other than InService; 0 in it"),
     _of_endpoint(FLEET_NAMESPACE, "fleet watch", "instances", "Count", _LEVEL, "instances that DescribeEndpoint counts"),
@@ -120,6 +137,7 @@ OWN_METRICS = (
     *INVOCATION_LINE_METRICS,
     *INVOCATION_PATH_METRICS,
     *ADMISSION_METRICS,
+    *SWEEP_METRICS,
     *FLEET_METRICS,
     *HEAT_METRICS,
     *WARM_UP_METRICS,

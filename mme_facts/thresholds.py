@@ -25,6 +25,7 @@ from mme_facts.metrics import (
     INVOCATION_NAMESPACE,
     PLACEMENT_NAMESPACE,
     QUEUE_NAMESPACE,
+    SWEEP_NAMESPACE,
     WARM_UP_NAMESPACE,
     Metric,
     metric,
@@ -63,6 +64,8 @@ _LEAST_LOADED_SAMPLES = 50
 LOAD_WAIT_SECONDS = 20
 """Nine seconds before API Gateway answers in the endpoint's place."""
 _MICROSECONDS = 1_000_000.0
+_EVERY_SWEEP = "The sweep publishes every run; without it there is no verdict, and the alarm shows insufficient data."
+_UNTIL_EMPTY = "A queue that nobody touches stops publishing after hours, messages or not: the alarm stays on until it is empty."
 
 
 @dataclass(frozen=True, slots=True)
@@ -525,7 +528,83 @@ _RULES = (
         periods=1,
         breaching_periods=1,
         missing="ignore",
-        missing_reason="A queue that nobody touches stops publishing after hours, messages or not: the alarm stays on until it is empty.",
+        missing_reason=_UNTIL_EMPTY,
+    ),
+    Rule(
+        id="sweep-failed",
+        title="The sweep cannot do its work",
+        meaning=(
+            "The sweep meets errors run after run: stuck versions are not brought on, abandoned uploads not expired, retired artifacts "
+            "not deleted. Nothing is lost, and what works goes on."
+        ),
+        action="Read failures in the sweep's log line: each names the version or object and the error; remove the cause.",
+        section="tenants",
+        measured="versions and objects that the sweep could not deal with",
+        signals=_one(SWEEP_NAMESPACE, "failed", "Sum"),
+        expression="value",
+        breach="above",
+        threshold=0,
+        period_minutes=15,
+        missing="missing",
+        missing_reason=_EVERY_SWEEP,
+    ),
+    Rule(
+        id="stuck-versions",
+        title="A version does not get on",
+        meaning=(
+            "A version under way has not changed for hours although admission was called again: its tenant waits for a model that "
+            "neither becomes ready nor is rejected."
+        ),
+        action="Find it in the admission log by tenant, model and version, remove the cause; the sweep brings it on by itself.",
+        section="tenants",
+        measured="time since the oldest version under way last changed",
+        signals=_one(SWEEP_NAMESPACE, "oldest_stuck_seconds", "Maximum"),
+        expression="value",
+        breach="above",
+        threshold=7200,
+        unit=" min",
+        shown_per=60,
+        period_minutes=15,
+        periods=1,
+        breaching_periods=1,
+        missing="missing",
+        missing_reason=_EVERY_SWEEP,
+    ),
+    Rule(
+        id="unexplained-artifacts",
+        title="Artifacts are newer than the registry",
+        meaning=(
+            "The models prefix holds artifacts of versions that the registry never gave: the table was restored from an older state, "
+            "or somebody wrote objects by hand. The sweep keeps them."
+        ),
+        action="Run 'mme registry reconcile' and decide from its report; it changes nothing unless it is told to.",
+        section="tenants",
+        measured="artifacts of unknown versions in one run of the sweep",
+        signals=_one(SWEEP_NAMESPACE, "unexplained", "Maximum"),
+        expression="value",
+        breach="above",
+        threshold=0,
+        period_minutes=60,
+        periods=1,
+        breaching_periods=1,
+        missing="missing",
+        missing_reason=_EVERY_SWEEP,
+    ),
+    Rule(
+        id="schedule-dead-letters",
+        title="A scheduled function failed for good",
+        meaning="A function that runs on a schedule ended with an error or was cut off, and so did the attempts after it.",
+        action="Read the message's error and the end of the function's log; after the cause is gone, empty the queue.",
+        section="tenants",
+        measured="messages in the queue",
+        signals=_one(QUEUE_NAMESPACE, "ApproximateNumberOfMessagesVisible", "Maximum"),
+        expression="value",
+        breach="above",
+        threshold=0,
+        periods=1,
+        breaching_periods=1,
+        missing="ignore",
+        missing_reason=_UNTIL_EMPTY,
     ),
     Rule(
         id="function-throttles",

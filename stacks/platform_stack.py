@@ -47,7 +47,8 @@ class PlatformStack(cdk.Stack):
                 onboarding=FunctionSettings(reserved_concurrency=50),
                 invocation=FunctionSettings(reserved_concurrency=150),
                 admission=FunctionSettings(memory_mb=1769, timeout_seconds=900, reserved_concurrency=15),
-                fleet_watch=FunctionSettings(memory_mb=256, timeout_seconds=30, reserved_concurrency=5),
+                fleet_watch=FunctionSettings(memory_mb=256, timeout_seconds=30, reserved_concurrency=4),
+                sweeper=FunctionSettings(memory_mb=512, timeout_seconds=240, reserved_concurrency=1),
             ),
             # It would cost an instance while nothing places models there.
             dedicated=DedicatedSettings(enabled=False),

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from mme_facts import environment
-from mme_facts.environment import Callers, Pool
+from mme_facts.environment import Callers, Pool, SweepTimes
 from mme_facts.grammar import check_prefix
 from mme_facts.telemetry import LineSettings
 
-__all__ = ["AdmissionSettings", "InvocationSettings", "OnboardingSettings", "SettingError"]
+__all__ = ["AdmissionSettings", "InvocationSettings", "OnboardingSettings", "SettingError", "SweepSettings"]
 
 
 class SettingError(Exception):
@@ -29,6 +29,13 @@ def _count(variables: Mapping[str, str], name: str) -> int:
     if not (value.isascii() and value.isdigit() and int(value) > 0):
         raise SettingError(f"environment variable {name} is {value!r}: it must be a whole number above 0")
     return int(value)
+
+
+def _prefix(variables: Mapping[str, str]) -> str:
+    try:
+        return check_prefix(_text(variables, environment.MODELS_PREFIX))
+    except ValueError as error:
+        raise SettingError(f"environment variable {environment.MODELS_PREFIX}: {error}") from error
 
 
 def _pools(variables: Mapping[str, str]) -> tuple[Pool, ...]:
@@ -135,9 +142,34 @@ class AdmissionSettings:
     @classmethod
     def read(cls, variables: Mapping[str, str]) -> AdmissionSettings:
         """Read them; raises `SettingError`."""
-        prefix = _text(variables, environment.MODELS_PREFIX)
-        try:
-            check_prefix(prefix)
-        except ValueError as error:
-            raise SettingError(f"environment variable {environment.MODELS_PREFIX}: {error}") from error
+        prefix = _prefix(variables)
         return cls(_text(variables, environment.TABLE_NAME), _text(variables, environment.BUCKET_NAME), prefix, _pools(variables))
+
+
+@dataclass(frozen=True, slots=True)
+class SweepSettings:
+    """Settings of the sweeper.
+
+    Attributes:
+        table_name: the registry's table.
+        bucket_name: the artifacts' bucket.
+        models_prefix: the MME prefix, such as ``models/``.
+        times: when it acts.
+    """
+
+    table_name: str
+    bucket_name: str
+    models_prefix: str
+    times: SweepTimes
+
+    @classmethod
+    def read(cls, variables: Mapping[str, str]) -> SweepSettings:
+        """Read them; raises `SettingError`."""
+        value = _text(variables, environment.SWEEP_TIMES)
+        try:
+            times = environment.load_sweep_times(value)
+        except (ValueError, TypeError) as error:
+            raise SettingError(
+                f"environment variable {environment.SWEEP_TIMES} is {value!r}: it must be what environment.dump_sweep_times writes"
+            ) from error
+        return cls(_text(variables, environment.TABLE_NAME), _text(variables, environment.BUCKET_NAME), _prefix(variables), times)

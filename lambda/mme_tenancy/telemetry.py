@@ -12,10 +12,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 
 from mme_facts import telemetry
-from mme_facts.metrics_own import ADMISSION_METRICS, ADMISSION_NAMESPACE, FLEET_METRICS, FLEET_NAMESPACE
+from mme_facts.metrics_own import ADMISSION_METRICS, ADMISSION_NAMESPACE, FLEET_METRICS, FLEET_NAMESPACE, SWEEP_METRICS, SWEEP_NAMESPACE
 from mme_facts.telemetry import LineSettings
 
-__all__ = ["admission_line", "fleet_line", "invocation_line", "write_line"]
+__all__ = ["admission_line", "fleet_line", "invocation_line", "sweep_line", "write_line"]
 
 _DEFAULT = LineSettings()
 
@@ -88,6 +88,20 @@ def fleet_line(endpoint: str, *, updating_seconds: float, instances: int, status
     units = [(row.name, row.unit) for row in FLEET_METRICS]
     line: dict[str, object] = {"endpoint": endpoint, "updating_seconds": updating_seconds, "instances": instances, "status": status}
     line["_aws"] = _metadata(FLEET_NAMESPACE, [("endpoint",)], units, epoch_seconds)
+    return _text(line)
+
+
+def sweep_line(function_name: str, done: Mapping[str, object], *, epoch_seconds: float) -> str:
+    """What a tick of the sweep did, as JSON text.
+
+    Args:
+        function_name: the sweeper's name, the metrics' only dimension.
+        done: counts by name, and more for readers of the log.
+        epoch_seconds: now.
+    """
+    units = [(row.name, row.unit) for row in SWEEP_METRICS]
+    line: dict[str, object] = {"message": "swept", "function": function_name, **done}
+    line["_aws"] = _metadata(SWEEP_NAMESPACE, [("function",)], units, epoch_seconds)
     return _text(line)
 
 

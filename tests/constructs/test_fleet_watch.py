@@ -34,6 +34,9 @@ def test_every_minute_the_function_is_told_its_endpoints_and_a_lost_event_is_not
     assert target["RetryPolicy"] == {"MaximumEventAgeInSeconds": 60, "MaximumRetryAttempts": 0}
     (function,) = watch.resources("AWS::Lambda::Function")
     assert target["Arn"] == {"Fn::GetAtt": [function, "Arn"]}
+    (queue,) = watch.resources("AWS::SQS::Queue")
+    assert target["DeadLetterConfig"] == {"Arn": {"Fn::GetAtt": [queue, "Arn"]}}
+    assert watch.only("AWS::Lambda::Function")["Properties"]["DeadLetterConfig"] == {"TargetArn": {"Fn::GetAtt": [queue, "Arn"]}}
     assert watch.only("AWS::Lambda::Function")["Properties"]["Handler"] == "mme_tenancy.handlers.fleet_watch.handler"
 
 

@@ -29,8 +29,8 @@ def test_uploads_below_incoming_of_this_bucket_call_the_function(admission):
     rule = admission.only("AWS::Events::Rule")["Properties"]
     (bucket,) = admission.resources("AWS::S3::Bucket")
     assert rule["EventPattern"] == {
-        "source": ["aws.s3"],
-        "detail-type": ["Object Created"],
+        "source": ["aws.s3", "mme.sweep"],
+        "detail-type": ["Object Created", "Upload Resumed"],
         "detail": {"bucket": {"name": [{"Ref": bucket}]}, "object": {"key": [{"prefix": "incoming/"}]}},
     }
     (function,) = admission.resources("AWS::Lambda::Function")

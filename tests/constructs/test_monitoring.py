@@ -41,6 +41,8 @@ def build_everything(stack):
     monitoring.add_rejected_artifacts(function)
     monitoring.add_admission_dead_letters(queue)
     monitoring.add_function_throttles(function)
+    monitoring.add_sweep(function)
+    monitoring.add_schedule_dead_letters(queue)
     monitoring.add_tenants(logs.LogGroup.from_log_group_name(stack, "Log", "/invocation"))
     return monitoring
 

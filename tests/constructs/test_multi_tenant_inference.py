@@ -37,11 +37,35 @@ def test_without_arguments_it_is_a_whole_platform(stack):
     template = Template.from_stack(stack)
     template.resource_count_is("AWS::S3::Bucket", 1)
     template.resource_count_is("AWS::DynamoDB::Table", 1)
-    template.resource_count_is("AWS::Lambda::Function", 4)
+    template.resource_count_is("AWS::Lambda::Function", 5)
     template.resource_count_is("AWS::ApiGateway::RestApi", 1)
     template.resource_count_is("AWS::CloudWatch::CompositeAlarm", 1)
     template.resource_count_is("AWS::CloudWatch::Dashboard", 1)
     assert [pool.framework for pool in platform.pools] == ["xgboost"]
+
+
+def test_every_asynchronous_invocation_has_a_queue_for_what_fails_for_good_and_every_queue_an_alarm(stack):
+    MultiTenantInference(stack, "Platform")
+    template = Template.from_stack(stack).to_json()["Resources"]
+
+    def of_type(resource_type):
+        return {name: resource["Properties"] for name, resource in template.items() if resource["Type"] == resource_type}
+
+    called = [target for rule in of_type("AWS::Events::Rule").values() for target in rule["Targets"]]
+    assert len(called) == 3
+    queues = set()
+    for target in called:
+        function = of_type("AWS::Lambda::Function")[target["Arn"]["Fn::GetAtt"][0]]
+        assert target["DeadLetterConfig"]["Arn"] == function["DeadLetterConfig"]["TargetArn"]
+        queues.add(target["DeadLetterConfig"]["Arn"]["Fn::GetAtt"][0])
+    assert queues == set(of_type("AWS::SQS::Queue"))
+    watched = [
+        dimension["Value"]["Fn::GetAtt"][0]
+        for alarm in of_type("AWS::CloudWatch::Alarm").values()
+        for dimension in alarm.get("Dimensions", [])
+        if dimension["Name"] == "QueueName"
+    ]
+    assert sorted(watched) == sorted(queues)
 
 
 def test_given_parts_are_used_and_not_made_again(stack):

@@ -11,9 +11,9 @@ from botocore.stub import Stubber
 
 from mme_facts.grammar import ArtifactName, VersionId
 from mme_tenancy.artifacts import UploadedObject
-from mme_tenancy.aws.clients import dynamodb_client, lambda_client, s3_client
+from mme_tenancy.aws.clients import dynamodb_client, events_client, s3_client
 from mme_tenancy.aws.dynamodb import DynamoRegistry
-from mme_tenancy.aws.sweeping import DynamoSweepIndex, LambdaAdmissions, S3SweepObjects
+from mme_tenancy.aws.sweeping import DynamoSweepIndex, EventAdmissions, S3SweepObjects
 from mme_tenancy.registry import Change
 from mme_tenancy.sweep_ports import Area, Cursors, Queue, VersionKey
 from mme_tenancy.testing import MemoryArtifacts, MemoryRegistry
@@ -196,15 +196,18 @@ def test_keys_that_dynamodb_leaves_unprocessed_are_asked_for_again_and_never_tak
         stub.assert_no_pending_responses()
 
 
-def test_admission_is_called_without_waiting_with_the_event_of_the_upload(cloud_session):
-    client = lambda_client(cloud_session)
+@pytest.mark.parametrize("taken", [True, False])
+def test_admission_is_called_by_the_event_of_the_upload_and_an_event_that_is_not_taken_is_an_error(cloud_session, taken):
+    client = events_client(cloud_session)
     detail = {"bucket": {"name": "bucket"}, "object": {"key": ARTIFACT.incoming_key, "etag": "tag"}}
-    expected = {
-        "FunctionName": "admission",
-        "InvocationType": "Event",
-        "Payload": json.dumps({"source": "mme.sweep", "detail-type": "Resume", "detail": detail}).encode(),
-    }
+    expected = {"Entries": [{"Source": "mme.sweep", "DetailType": "Upload Resumed", "Detail": json.dumps(detail)}]}
+    entry = {"EventId": "1"} if taken else {"ErrorCode": "InternalFailure", "ErrorMessage": "later"}
     with Stubber(client) as stub:
-        stub.add_response("invoke", {"StatusCode": 202}, expected)
-        LambdaAdmissions(client, "admission", "bucket").resume(UploadedObject(ARTIFACT, "tag"))
+        stub.add_response("put_events", {"FailedEntryCount": int(not taken), "Entries": [entry]}, expected)
+        admissions = EventAdmissions(client, "bucket")
+        if taken:
+            admissions.resume(UploadedObject(ARTIFACT, "tag"))
+        else:
+            with pytest.raises(RuntimeError, match="did not take the event: InternalFailure: later"):
+                admissions.resume(UploadedObject(ARTIFACT, "tag"))
         stub.assert_no_pending_responses()

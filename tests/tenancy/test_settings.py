@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from mme_facts.environment import Pool, dump_pools
+from mme_facts.environment import Pool, SweepTimes, dump_pools, dump_sweep_times
 from mme_facts.telemetry import MOST_TENANTS, LineSettings
-from mme_tenancy.settings import AdmissionSettings, InvocationSettings, OnboardingSettings, SettingError
+from mme_tenancy.settings import AdmissionSettings, InvocationSettings, OnboardingSettings, SettingError, SweepSettings
 
 POOL = Pool("shared", "xgboost", "endpoint-a", "AllTraffic")
 VARIABLES = {
@@ -13,6 +13,7 @@ VARIABLES = {
     "MME_MODELS_PREFIX": "models/",
     "MME_MAX_ARTIFACT_BYTES": "1000",
     "MME_POOLS": dump_pools([POOL]),
+    "MME_SWEEP_TIMES": dump_sweep_times(SweepTimes(1, 2, 3)),
 }
 
 
@@ -20,6 +21,7 @@ def test_settings_are_read_typed():
     assert InvocationSettings.read(VARIABLES) == InvocationSettings("registry")
     assert OnboardingSettings.read(VARIABLES) == OnboardingSettings("registry", "artifacts", 1000, (POOL,))
     assert AdmissionSettings.read(VARIABLES) == AdmissionSettings("registry", "artifacts", "models/", (POOL,))
+    assert SweepSettings.read(VARIABLES) == SweepSettings("registry", "artifacts", "models/", SweepTimes(1, 2, 3))
 
 
 @pytest.mark.parametrize(
@@ -28,6 +30,7 @@ def test_settings_are_read_typed():
         (InvocationSettings, ["MME_TABLE_NAME"]),
         (OnboardingSettings, ["MME_TABLE_NAME", "MME_BUCKET_NAME", "MME_MAX_ARTIFACT_BYTES", "MME_POOLS"]),
         (AdmissionSettings, ["MME_TABLE_NAME", "MME_BUCKET_NAME", "MME_MODELS_PREFIX", "MME_POOLS"]),
+        (SweepSettings, ["MME_TABLE_NAME", "MME_BUCKET_NAME", "MME_MODELS_PREFIX", "MME_SWEEP_TIMES"]),
     ],
 )
 def test_a_missing_or_empty_variable_is_named(settings, names):
@@ -78,3 +81,9 @@ def test_tenants_with_metrics_of_their_own_are_bounded():
     LineSettings(tuple(f"t{number}" for number in range(MOST_TENANTS)))
     with pytest.raises(ValueError, match="at most 50"):
         LineSettings(tuple(f"t{number}" for number in range(MOST_TENANTS + 1)))
+
+
+@pytest.mark.parametrize("value", ["{", "5", '{"stuck": 1}'])
+def test_times_that_cannot_be_read_are_named(value):
+    with pytest.raises(SettingError, match="MME_SWEEP_TIMES"):
+        SweepSettings.read({**VARIABLES, "MME_SWEEP_TIMES": value})

@@ -52,6 +52,8 @@ from mme_constructs import (
     ScheduledScaling,
     ServerFamily,
     ServerSettings,
+    Sweeper,
+    SweeperSettings,
     TelemetrySettings,
     TenantAccess,
     TenantApi,
@@ -129,6 +131,7 @@ def platform(scope: cdk.Stack) -> MultiTenantInference:
         pools=[PoolSettings(container=container)],
         dedicated=DedicatedSettings(max_instances=2),
         functions=PlatformFunctions(onboarding=FunctionSettings(reserved_concurrency=5)),
+        sweep=SweeperSettings(every_minutes=10),
         monitoring=PlatformMonitoring(enabled=True),
         log_settings=LogSettings(),
     )
@@ -140,3 +143,4 @@ except ConfigurationError as error:
     raise SystemExit(f"{error.code}: {error}") from error
 WATCH: type[FleetWatch] = FleetWatch
 TELEMETRY: TelemetrySettings = TelemetrySettings(tenants=["acme"], access_share=0.01, slow_ms=500)
+SWEEPER: type[Sweeper] = Sweeper

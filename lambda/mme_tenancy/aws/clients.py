@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import boto3
 from botocore.config import Config
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
-    from mypy_boto3_lambda import LambdaClient
     from mypy_boto3_s3 import S3Client
     from mypy_boto3_sagemaker import SageMakerClient
     from mypy_boto3_sagemaker_runtime import SageMakerRuntimeClient
 
-__all__ = ["dynamodb_client", "lambda_client", "runtime_client", "s3_client", "sagemaker_client"]
+    from mme_tenancy.aws.sweeping import EventsClient
+
+__all__ = ["dynamodb_client", "events_client", "runtime_client", "s3_client", "sagemaker_client"]
 
 _CONNECT_SECONDS = 2
 
@@ -25,10 +26,12 @@ def dynamodb_client(session: boto3.Session) -> DynamoDBClient:
     return session.client("dynamodb", config=config)
 
 
-def lambda_client(session: boto3.Session) -> LambdaClient:
-    """The client that calls functions without waiting for them."""
-    config = Config(retries={"mode": "standard", "total_max_attempts": 3}, connect_timeout=_CONNECT_SECONDS, read_timeout=10)
-    return session.client("lambda", config=config)
+def events_client(session: boto3.Session) -> EventsClient:
+    """The client that sends events."""
+    config = Config(retries={"mode": "standard", "total_max_attempts": 3}, connect_timeout=_CONNECT_SECONDS, read_timeout=5)
+    make: Any = session.client
+    client: EventsClient = make("events", config=config)
+    return client
 
 
 def s3_client(session: boto3.Session) -> S3Client:

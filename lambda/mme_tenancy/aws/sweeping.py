@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from botocore.exceptions import ClientError
 
 from mme_facts.grammar import INCOMING_PREFIX, ArtifactName, GrammarError
+from mme_facts.own_events import RESUME_DETAIL, SWEEP_SOURCE
 from mme_facts.table import MOVING_INDEX, MOVING_KEY, PARTITION_KEY, SORT_KEY, UPDATED_AT
 from mme_tenancy.artifacts import UploadedObject
 from mme_tenancy.aws.attributes import from_item, to_item
@@ -18,16 +19,23 @@ from mme_tenancy.versions import Version
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
-    from mypy_boto3_lambda import LambdaClient
     from mypy_boto3_s3 import S3Client
 
-__all__ = ["DynamoSweepIndex", "LambdaAdmissions", "S3SweepObjects"]
+__all__ = ["DynamoSweepIndex", "EventAdmissions", "EventsClient", "S3SweepObjects"]
 
 _BATCH_KEYS = 100
 """BatchGetItem takes no more."""
 _BATCH_ROUNDS = 8
 _STATE_KEY = {PARTITION_KEY: "SWEEP", SORT_KEY: "CURSORS"}
 _MISSING = frozenset({"NoSuchKey", "NoSuchUpload", "404"})
+
+
+class EventsClient(Protocol):
+    """What is used of EventBridge's client."""
+
+    def put_events(self, *, Entries: Sequence[Mapping[str, str]]) -> Mapping[str, Any]:  # noqa: N803 - boto3's name for it
+        """Send events; which of them were not taken is in the answer."""
+        ...
 
 
 class DynamoSweepIndex:
@@ -167,25 +175,25 @@ class S3SweepObjects:
             raise
 
 
-class LambdaAdmissions:
-    """`mme_tenancy.sweep_ports.Admissions` by an asynchronous invocation with the event of the upload.
+class EventAdmissions:
+    """`mme_tenancy.sweep_ports.Admissions` by an event: the rule on it retries, and its dead letters wait, as with S3's own events.
 
     Args:
-        client: Lambda client.
-        function_name: the admission function.
+        client: EventBridge client.
         bucket_name: the artifacts' bucket.
     """
 
-    def __init__(self, client: LambdaClient, function_name: str, bucket_name: str) -> None:
+    def __init__(self, client: EventsClient, bucket_name: str) -> None:
         self._client = client
-        self._function_name = function_name
         self._bucket_name = bucket_name
 
     def resume(self, upload: UploadedObject) -> None:
         """Have the version of ``upload`` brought on, as its event would, without waiting for it."""
         detail = {"bucket": {"name": self._bucket_name}, "object": {"key": upload.name.incoming_key, "etag": upload.etag}}
-        event = {"source": "mme.sweep", "detail-type": "Resume", "detail": detail}
-        self._client.invoke(FunctionName=self._function_name, InvocationType="Event", Payload=json.dumps(event).encode())
+        answer = self._client.put_events(Entries=[{"Source": SWEEP_SOURCE, "DetailType": RESUME_DETAIL, "Detail": json.dumps(detail)}])
+        if answer["FailedEntryCount"]:
+            (entry,) = answer["Entries"]
+            raise RuntimeError(f"EventBridge did not take the event: {entry.get('ErrorCode')}: {entry.get('ErrorMessage')}")
 
 
 def _name(text: str) -> ArtifactName | None:
