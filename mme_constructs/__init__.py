@@ -9,6 +9,8 @@ from mme_facts.lazy import attach
 
 if TYPE_CHECKING:
     from mme_constructs.artifact_store import ModelArtifactStore as ModelArtifactStore
+    from mme_constructs.authorizers import CognitoAuthorizer as CognitoAuthorizer
+    from mme_constructs.authorizers import LambdaAuthorizer as LambdaAuthorizer
     from mme_constructs.capacity_size import CapacitySize as CapacitySize
     from mme_constructs.component_settings import ComponentScaling as ComponentScaling
     from mme_constructs.component_settings import ComputeRequirements as ComputeRequirements
@@ -66,6 +68,7 @@ __getattr__, __dir__ = attach(
         "CacheScaling": "scaling",
         "CanaryDeployment": "deployment",
         "CapacitySize": "capacity_size",
+        "CognitoAuthorizer": "authorizers",
         "ComponentScaling": "component_settings",
         "ComputeRequirements": "component_settings",
         "ConfigurationError": "errors",
@@ -81,6 +84,7 @@ __getattr__, __dir__ = attach(
         "InferenceComponentEndpoint": "inference_component_endpoint",
         "InferencePipeline": "pipeline",
         "InvocationScaling": "scaling",
+        "LambdaAuthorizer": "authorizers",
         "LambdaCode": "lambda_code",
         "LinearDeployment": "deployment",
         "LogSettings": "tenant_function",

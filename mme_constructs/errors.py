@@ -6,6 +6,7 @@ from typing import ClassVar
 
 __all__ = [
     "AlarmError",
+    "AuthorizerError",
     "AutoScalingError",
     "BucketError",
     "CacheError",
@@ -212,3 +213,9 @@ class TelemetryError(ConfigurationError):
     """What is logged of requests, or collected of the logs, cannot be as it is set."""
 
     code = "telemetry"
+
+
+class AuthorizerError(ConfigurationError):
+    """The callers of the API could not be told apart, or could choose who they are."""
+
+    code = "authorizer"

@@ -12,7 +12,7 @@ from constructs import Construct
 
 from mme_constructs.artifact_store import ModelArtifactStore
 from mme_constructs.container import MultiModelContainer
-from mme_constructs.errors import NetworkError, PoolError
+from mme_constructs.errors import AuthorizerError, NetworkError, PoolError
 from mme_constructs.fleet_watch import FleetWatch
 from mme_constructs.lambda_code import LambdaCode
 from mme_constructs.model_admission import ModelAdmission
@@ -30,6 +30,7 @@ from mme_constructs.tenant_registry import TenantRegistry
 from mme_facts.limits import ARTIFACT_BYTES
 
 if TYPE_CHECKING:
+    from mme_constructs.authorizers import CognitoAuthorizer, LambdaAuthorizer
     from mme_constructs.inference_component_endpoint import InferenceComponentEndpoint
     from mme_constructs.network import EndpointNetwork
     from mme_constructs.private_access import PrivateAccess
@@ -140,12 +141,14 @@ class MultiTenantInference(Construct):
         functions: size and limits of the functions. Default: `PlatformFunctions` as it stands.
         monitoring: how the pools are watched. Default: `PlatformMonitoring` as it stands.
         private_access: a VPC without a way to the internet that functions and built pools are placed in, and that the API is private to.
-            Default: none; the API is public and every call must be signed.
+            Default: none; the API is public and every call must be signed, or carry what ``authorizer`` asks for.
         max_artifact_bytes: greatest upload, compressed bytes. Default 1 GiB.
         throttle: how fast the API may be called. Default: `Throttle` as it stands.
         telemetry: what is logged of each invocation. Default: `TelemetrySettings` as it stands.
         direct_access: whether tenants' sessions may, beside the API, upload below their own ``incoming/`` and invoke their own models at
             the endpoints, as applications do that call SageMaker themselves. Default: no.
+        authorizer: who may call the API, `CognitoAuthorizer` or `LambdaAuthorizer`, instead of IAM principals. Tenants' sessions and the
+            administrator's role, which opens them, are then made only with ``direct_access``. Default: IAM authorization.
         admin_trusted: who may assume the platform administrator's role. Default: principals of the account whose own policies allow it.
         log_settings: how long logs are kept. Default: three months; they stay when the stack is deleted.
         account_logging: whether the account's CloudWatch role for API Gateway is set here, see `TenantApi`. Default: no.
@@ -171,6 +174,7 @@ class MultiTenantInference(Construct):
         throttle: Throttle | None = None,
         telemetry: TelemetrySettings | None = None,
         direct_access: bool = False,
+        authorizer: CognitoAuthorizer | LambdaAuthorizer | None = None,
         admin_trusted: iam.IPrincipal | None = None,
         log_settings: LogSettings | None = None,
         account_logging: bool = False,
@@ -211,6 +215,7 @@ class MultiTenantInference(Construct):
             account_logging=account_logging,
             account_logging_removal_policy=log_settings.removal_policy,
             private_endpoint=None if private_access is None else private_access.execute_api,
+            authorizer=authorizer,
         )
         """The tenants' API."""
         self.admission = ModelAdmission(
@@ -233,23 +238,47 @@ class MultiTenantInference(Construct):
             log_settings=log_settings,
         )
         """What brings stuck versions on and deletes what nobody needs."""
-        self.admin = PlatformAdmin(self, "PlatformAdmin", api=self.api, trusted=admin_trusted)
-        """The platform administrator's role."""
-        self.tenant_access = TenantAccess(
-            self,
-            "TenantAccess",
-            api=self.api,
-            trusted=[self.admin.role],
-            store=self.store if direct_access else None,
-            endpoints=[pool.endpoint for pool in self.pools] if direct_access else [],
-            dedicated_endpoints=[self.dedicated] if direct_access and self.dedicated is not None else [],
-        )
-        """The role of tenants' sessions, opened by the administrator."""
-        self.admin.allow_tenant_sessions(self.tenant_access)
+        if private_access is not None and authorizer is not None:
+            private_access.allow_tokens()
+        self._roles = self._build_roles(admin_trusted, direct_access=direct_access) if authorizer is None or direct_access else None
         self.monitoring = self._build_monitoring(
             PlatformMonitoring() if monitoring is None else monitoring, functions.fleet_watch, log_settings
         )
         """What watches the pools, in their order; empty if nothing does."""
+
+    @property
+    def admin(self) -> PlatformAdmin:
+        """The platform administrator's role; raises `AuthorizerError` if callers come with tokens only, so that there is none."""
+        return self._made_roles()[0]
+
+    @property
+    def tenant_access(self) -> TenantAccess:
+        """The role of tenants' sessions, opened by the administrator; raises `AuthorizerError` as `admin` does."""
+        return self._made_roles()[1]
+
+    def _made_roles(self) -> tuple[PlatformAdmin, TenantAccess]:
+        if self._roles is None:
+            raise AuthorizerError(
+                "There is no role of the administrator or of tenants: callers come with tokens",
+                value=type(self.api.authorizer).__name__,
+                allowed="IAM authorization, or direct_access",
+                fix="Leave authorizer out, or do not ask for the role",
+            )
+        return self._roles
+
+    def _build_roles(self, trusted: iam.IPrincipal | None, *, direct_access: bool) -> tuple[PlatformAdmin, TenantAccess]:
+        admin = PlatformAdmin(self, "PlatformAdmin", api=self.api, trusted=trusted)
+        access = TenantAccess(
+            self,
+            "TenantAccess",
+            api=self.api,
+            trusted=[admin.role],
+            store=self.store if direct_access else None,
+            endpoints=[pool.endpoint for pool in self.pools] if direct_access else [],
+            dedicated_endpoints=[self.dedicated] if direct_access and self.dedicated is not None else [],
+        )
+        admin.allow_tenant_sessions(access)
+        return admin, access
 
     def _build_dedicated(
         self, settings: DedicatedSettings | InferenceComponentEndpoint, private_access: PrivateAccess | None

@@ -20,6 +20,8 @@ __all__ = ["PlatformAdmin"]
 class PlatformAdmin(Construct):
     """A role that may call every path of the API and open a session for any tenant.
 
+    An API with an authorizer takes no signatures: there, administrators are who the authorizer says, and this role only opens sessions.
+
     Args:
         scope: the parent.
         id: the id below the parent.
@@ -45,9 +47,13 @@ class PlatformAdmin(Construct):
             self,
             "Role",
             assumed_by=iam.AccountRootPrincipal() if trusted is None else trusted,
-            description="Runs the platform: creates tenants, opens tenants' sessions, reaches every path of the API.",
+            description="Runs the platform: creates tenants, opens tenants' sessions, reaches every path of the API."
+            if api.takes_signatures
+            else "Opens tenants' sessions.",
         )
         """The role."""
+        if not api.takes_signatures:
+            return
         self.role.add_to_policy(iam.PolicyStatement(actions=["execute-api:Invoke"], resources=[api.arn_for("*", "/*")]))
         acknowledge_wildcards(self.role, {"/*/*": "The administrator of the platform reaches every method and path of this one API."})
 

@@ -247,6 +247,21 @@ class PrivateAccess(Construct):
             # A statement on components names their endpoint too, the required resource of these actions (Service Authorization Reference).
             runtime.add_to_policy(_anyone(["sagemaker:InvokeEndpoint", streams], [endpoint.endpoint_arn, every], tagged))
 
+    def allow_tokens(self) -> None:
+        """Let calls with tokens, which no principal of the account signs, through to this account's private APIs: their authorizers judge.
+
+        Raises:
+            EndpointPolicyError: the VPC endpoint of private APIs was there before.
+        """
+        if self.execute_api is None:
+            raise EndpointPolicyError(
+                "The VPC endpoint of private APIs was there before and keeps its policy",
+                value=str(PrivateService.EXECUTE_API),
+                allowed="an endpoint made here",
+                fix="Take it out of already_there, or add the statement where it is defined",
+            )
+        self.execute_api.add_to_policy(_anyone(["execute-api:Invoke"], [stack_of(self).format_arn(service="execute-api", resource="*")]))
+
     def function_settings(self, settings: FunctionSettings | None = None) -> FunctionSettings:
         """``settings`` of a function that is placed here, in the clients' security group.
 

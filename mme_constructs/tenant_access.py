@@ -10,6 +10,7 @@ from aws_cdk import aws_iam as iam
 from constructs import Construct
 
 from mme_constructs.acknowledge import acknowledge_wildcards
+from mme_constructs.errors import AuthorizerError
 from mme_constructs.stack_of import stack_of
 from mme_constructs.trust import check_trusted
 from mme_facts.grammar import TENANT_TAG, tenant_pattern
@@ -41,7 +42,8 @@ class TenantAccess(Construct):
     because a wildcard there also matches slashes: ``*/tenants/versions/*`` would match
     ``GET/tenants/other/models/tenants/versions/v1-...``.
 
-    Three more ways are open only where they are asked for, to tenants whose applications call AWS themselves:
+    An API with an authorizer takes no signatures: with it, sessions open only what follows. Three more ways are open only where they are
+    asked for, to tenants whose applications call AWS themselves:
 
     - ``store``: S3 uploads below ``incoming/<tenant>/``.
     - ``endpoints``: InvokeEndpoint on these shared endpoints with a TargetModel below ``<tenant>/``; a call without TargetModel is denied.
@@ -62,6 +64,7 @@ class TenantAccess(Construct):
 
     Raises:
         TrustError: ``trusted`` is empty, or holds anybody.
+        AuthorizerError: the API takes tokens and nothing else is open: sessions would be of no use.
 
     Sources: AWS IAM, Pass session tags in AWS STS; Amazon API Gateway, Control access for invoking an API; Amazon SageMaker AI,
     Multi-Model Endpoint Security; Service Authorization Reference: Amazon SageMaker.
@@ -80,6 +83,13 @@ class TenantAccess(Construct):
         dedicated_endpoints: Sequence[DedicatedEndpoint] = (),
     ) -> None:
         check_trusted(trusted, doing="open a tenant's session")
+        if not (api.takes_signatures or store or endpoints or dedicated_endpoints):
+            raise AuthorizerError(
+                "The API takes tokens, so a tenant's session would open nothing",
+                value=type(api.authorizer).__name__,
+                allowed="an API with IAM authorization, or something else that sessions open",
+                fix="Pass store, endpoints or dedicated_endpoints, or leave TenantAccess out",
+            )
         super().__init__(scope, id)
         conditions = {
             "StringLike": {f"aws:RequestTag/{TENANT_TAG}": "?*"},
@@ -93,6 +103,16 @@ class TenantAccess(Construct):
             max_session_duration=cdk.Duration.seconds(max_session_seconds),
         )
         """The role. Assume it with the session tag ``tenant``."""
+        if api.takes_signatures:
+            self._allow_paths(api)
+        if store is not None:
+            store.grant_put_incoming(self.role, tenant=_TENANT)
+        for endpoint in endpoints:
+            endpoint.grant_invoke_tenant(self.role, _TENANT)
+        if dedicated_endpoints:
+            self._allow_components(dedicated_endpoints)
+
+    def _allow_paths(self, api: TenantApi) -> None:
         self.role.add_to_policy(
             iam.PolicyStatement(
                 actions=["execute-api:Invoke"],
@@ -106,12 +126,6 @@ class TenantAccess(Construct):
         )
         own = f"/tenants/<aws:PrincipalTag/{TENANT_TAG}>/*"
         acknowledge_wildcards(self.role, {own: "Every path below the tenant's own; the part before the wildcard ends in a slash."})
-        if store is not None:
-            store.grant_put_incoming(self.role, tenant=_TENANT)
-        for endpoint in endpoints:
-            endpoint.grant_invoke_tenant(self.role, _TENANT)
-        if dedicated_endpoints:
-            self._allow_components(dedicated_endpoints)
 
     def _allow_components(self, endpoints: Sequence[DedicatedEndpoint]) -> None:
         components = stack_of(self).format_arn(service="sagemaker", resource="inference-component", resource_name="*")

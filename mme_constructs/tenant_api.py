@@ -14,6 +14,7 @@ from aws_cdk import aws_logs as logs
 from constructs import Construct
 
 from mme_constructs.acknowledge import acknowledge
+from mme_constructs.authorizers import CognitoAuthorizer, LambdaAuthorizer
 from mme_constructs.errors import ThrottleError
 from mme_constructs.gateway_responses import add_problem_responses
 from mme_constructs.pool import ModelPool, function_environment
@@ -57,7 +58,10 @@ class Throttle:
 
 
 class TenantApi(Construct):
-    """A REST API with IAM authorization on every method, over the onboarding and the invocation function.
+    """A REST API over the onboarding and the invocation function, with IAM authorization, or another authorizer, on every method.
+
+    With IAM authorization tenants are confined by their role's policy (`TenantAccess`). With an authorizer callers send tokens instead, no
+    IAM principal reaches the API, and the functions refuse and log every call whose tenant is not the verified one.
 
     Bodies are binary in both directions. Errors of the gateway are problem documents like those of the functions. Access logs go to a log
     group of its own; API Gateway writes them only if the account has a CloudWatch role for it (one per account and region).
@@ -65,7 +69,8 @@ class TenantApi(Construct):
     With ``private_endpoint`` the API has no public address, and its resource policy refuses every call that does not come through that
     VPC endpoint. The policy only refuses, it allows nothing: in the API's own account an allowance of the resource policy is enough for a
     signed call, so one for everybody would lift the tenants' confinement (Amazon API Gateway, How API Gateway resource policies affect
-    authorization workflow). Callers of other accounts assume a role of this account, as tenants' sessions do.
+    authorization workflow). Callers of other accounts assume a role of this account, as tenants' sessions do. Only with a
+    `CognitoAuthorizer` it allows, too, what comes through the endpoint: a verified token alone opens nothing there.
 
     Args:
         scope: the parent.
@@ -84,6 +89,7 @@ class TenantApi(Construct):
         account_logging_removal_policy: what happens to that setting with the stack. Default: it stays.
         private_endpoint: the ``execute-api`` VPC endpoint that alone reaches the API, such as `PrivateAccess.execute_api`. Default: the API
             has a public address, in the region only.
+        authorizer: who may call, `CognitoAuthorizer` or `LambdaAuthorizer`. Default: IAM authorization.
 
     Raises:
         PoolError: there is no pool, or two share a name or framework.
@@ -106,10 +112,15 @@ class TenantApi(Construct):
         account_logging: bool = False,
         account_logging_removal_policy: cdk.RemovalPolicy = cdk.RemovalPolicy.RETAIN,
         private_endpoint: ec2.IInterfaceVpcEndpoint | None = None,
+        authorizer: CognitoAuthorizer | LambdaAuthorizer | None = None,
     ) -> None:
         environment = function_environment(store=store, registry=registry, pools=pools, max_artifact_bytes=max_artifact_bytes)
         super().__init__(scope, id)
         log_settings = LogSettings() if log_settings is None else log_settings
+        self.authorizer = authorizer
+        """Who may call; None: whom IAM lets."""
+        if authorizer is not None:
+            environment[variables.CALLERS] = variables.dump_callers(authorizer.callers())
         self.onboarding = TenantFunction(
             self,
             "Onboarding",
@@ -154,6 +165,11 @@ class TenantApi(Construct):
         """
         return self.api.arn_for_execute_api(method, path, STAGE)
 
+    @property
+    def takes_signatures(self) -> bool:
+        """Whether callers sign with IAM; otherwise a grant of ``execute-api:Invoke`` opens nothing."""
+        return self.authorizer is None
+
     def _build_api(
         self, throttle: Throttle, log_settings: LogSettings, private_endpoint: ec2.IInterfaceVpcEndpoint | None
     ) -> apigateway.RestApi:
@@ -166,10 +182,14 @@ class TenantApi(Construct):
                 types=[apigateway.EndpointType.REGIONAL if private_endpoint is None else apigateway.EndpointType.PRIVATE],
                 vpc_endpoints=None if private_endpoint is None else [private_endpoint],
             ),
-            policy=None if private_endpoint is None else _only_through(private_endpoint),
+            policy=None
+            if private_endpoint is None
+            else _only_through(private_endpoint, allow=isinstance(self.authorizer, CognitoAuthorizer)),
             binary_media_types=["*/*"],
             cloud_watch_role=False,
-            default_method_options=apigateway.MethodOptions(authorization_type=apigateway.AuthorizationType.IAM),
+            default_method_options=apigateway.MethodOptions(authorization_type=apigateway.AuthorizationType.IAM)
+            if self.authorizer is None
+            else self.authorizer.method_options(self),
             deploy_options=apigateway.StageOptions(
                 stage_name=STAGE,
                 throttling_rate_limit=throttle.rate_per_second,
@@ -177,7 +197,7 @@ class TenantApi(Construct):
                 logging_level=apigateway.MethodLoggingLevel.ERROR,
                 data_trace_enabled=False,
                 access_log_destination=apigateway.LogGroupLogDestination(access_logs),
-                access_log_format=_access_log_format(),
+                access_log_format=_access_log_format(self.authorizer),
             ),
         )
         api.node.try_remove_child("Endpoint")  # an output that the stack did not ask for
@@ -198,7 +218,7 @@ class TenantApi(Construct):
             api,
             {
                 "AwsSolutions-APIG2": "Bodies are opaque bytes to the gateway; the functions validate and name the field.",
-                "AwsSolutions-COG4": "Every method demands IAM signatures; tenants are confined by their role's policy.",
+                **({} if isinstance(self.authorizer, CognitoAuthorizer) else {"AwsSolutions-COG4": _why_not_cognito(self.authorizer)}),
                 "NIST.800.53.R5-APIGWSSLEnabled": "Integrations are functions: there is no backend to show a client certificate to.",
                 "NIST.800.53.R5-APIGWCacheEnabledAndEncrypted": "Nothing is cached: answers belong to one tenant.",
             },
@@ -223,31 +243,40 @@ class TenantApi(Construct):
         )
 
 
-def _only_through(endpoint: ec2.IInterfaceVpcEndpoint) -> iam.PolicyDocument:
-    return iam.PolicyDocument(
-        statements=[
-            iam.PolicyStatement(
-                effect=iam.Effect.DENY,
-                principals=[iam.AnyPrincipal()],
-                actions=["execute-api:Invoke"],
-                resources=["execute-api:/*"],
-                conditions={"StringNotEquals": {"aws:SourceVpce": endpoint.vpc_endpoint_id}},
-            )
-        ]
-    )
+def _only_through(endpoint: ec2.IInterfaceVpcEndpoint, *, allow: bool) -> iam.PolicyDocument:
+    def statement(effect: iam.Effect, operator: str) -> iam.PolicyStatement:
+        return iam.PolicyStatement(
+            effect=effect,
+            principals=[iam.AnyPrincipal()],
+            actions=["execute-api:Invoke"],
+            resources=["execute-api:/*"],
+            conditions={operator: {"aws:SourceVpce": endpoint.vpc_endpoint_id}},
+        )
+
+    refusal = statement(iam.Effect.DENY, "StringNotEquals")
+    return iam.PolicyDocument(statements=[refusal, statement(iam.Effect.ALLOW, "StringEquals")] if allow else [refusal])
+
+
+def _why_not_cognito(authorizer: LambdaAuthorizer | None) -> str:
+    if authorizer is None:
+        return "Every method demands IAM signatures; tenants are confined by their role's policy."
+    return "Every method asks a Lambda authorizer; the functions compare the tenant that it names with the path."
 
 
 def _settings(settings: FunctionSettings | None) -> FunctionSettings:
     return FunctionSettings(timeout_seconds=API_GATEWAY_TIMEOUT_SECONDS) if settings is None else settings
 
 
-def _access_log_format() -> apigateway.AccessLogFormat:
+def _access_log_format(authorizer: CognitoAuthorizer | LambdaAuthorizer | None) -> apigateway.AccessLogFormat:
+    caller = "identity.userArn"
+    if authorizer is not None:
+        caller = "authorizer.claims.sub" if isinstance(authorizer, CognitoAuthorizer) else "authorizer.principalId"
     fields = {
         "requestId": "$context.requestId",
         "extendedRequestId": "$context.extendedRequestId",
         "time": "$context.requestTime",
         "ip": "$context.identity.sourceIp",
-        "caller": "$context.identity.userArn",
+        "caller": f"$context.{caller}",
         "method": "$context.httpMethod",
         "resource": "$context.resourcePath",
         "path": "$context.path",

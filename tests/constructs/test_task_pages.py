@@ -16,7 +16,7 @@ def _blocks(page):
     return re.findall(r"^```python\n(.*?)^```", (PAGES / page).read_text("utf-8"), re.DOTALL | re.MULTILINE)
 
 
-@pytest.mark.parametrize("page", ["scale-and-update.md", "dedicated.md"])
+@pytest.mark.parametrize("page", ["scale-and-update.md", "dedicated.md", "who-may-call.md"])
 def test_the_code_of_a_page_synthesizes(synthesize_stack, page):
     blocks = _blocks(page)
     assert blocks

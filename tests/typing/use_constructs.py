@@ -5,6 +5,7 @@ from __future__ import annotations
 import aws_cdk as cdk
 from aws_cdk import aws_applicationautoscaling as appscaling
 from aws_cdk import aws_cloudwatch as cloudwatch
+from aws_cdk import aws_cognito as cognito
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_lambda as lambda_
 from constructs import Construct
@@ -15,6 +16,7 @@ from mme_constructs import (
     CacheScaling,
     CanaryDeployment,
     CapacitySize,
+    CognitoAuthorizer,
     ComponentScaling,
     ComputeRequirements,
     ConfigurationError,
@@ -30,6 +32,7 @@ from mme_constructs import (
     InferenceComponentEndpoint,
     InferencePipeline,
     InvocationScaling,
+    LambdaAuthorizer,
     LambdaCode,
     LinearDeployment,
     LogSettings,
@@ -117,6 +120,12 @@ def platform(scope: cdk.Stack) -> MultiTenantInference:
         ModelPool(framework=f"framework-{number}", endpoint=endpoint) for number, endpoint in enumerate(endpoints(scope, store, access))
     ]
     api = TenantApi(scope, "Api", store=store, registry=registry, pools=pools, throttle=Throttle(rate_per_second=10, burst=10))
+    users = cognito.UserPool.from_user_pool_id(scope, "Users", "eu-central-1_EXAMPLE")
+    application = cognito.UserPoolClient.from_user_pool_client_id(scope, "Application", "1example23456789")
+    tokens = CognitoAuthorizer(user_pools=[users], clients=[application], admin_group="operators")
+    keys = LambdaAuthorizer(function=lambda_.Function.from_function_name(scope, "Keys", "keys"), kind="token", headers=["X-Key"])
+    authorizer: CognitoAuthorizer | LambdaAuthorizer = tokens if scope.nested_stack_parent is None else keys
+    TenantApi(scope, "Tokens", store=store, registry=registry, pools=pools, authorizer=authorizer)
     ModelAdmission(scope, "Admission", store=store, registry=registry, pools=pools, settings=FunctionSettings(timeout_seconds=900))
     admin = PlatformAdmin(scope, "Admin", api=api, trusted=iam.AccountRootPrincipal())
     admin.allow_tenant_sessions(TenantAccess(scope, "Tenants", api=api, trusted=[admin.role]))

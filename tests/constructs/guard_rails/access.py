@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import aws_cdk as cdk
+from aws_cdk import aws_cognito as cognito
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_iam as iam
+from aws_cdk import aws_lambda as lambda_
 
 from mme_constructs import (
+    CognitoAuthorizer,
     FunctionSettings,
+    LambdaAuthorizer,
     ModelArtifactStore,
     ModelPool,
     MultiModelEndpoint,
@@ -18,7 +22,7 @@ from mme_constructs import (
     TenantRegistry,
     Throttle,
 )
-from mme_constructs.errors import EndpointPolicyError, FunctionError, NetworkError, TenantError, ThrottleError, TrustError
+from mme_constructs.errors import AuthorizerError, EndpointPolicyError, FunctionError, NetworkError, TenantError, ThrottleError, TrustError
 from tests.constructs.guard_rails.rail import GuardRail
 
 
@@ -68,6 +72,65 @@ def _anybody_runs_the_platform(stack: cdk.Stack) -> None:
 
 def _a_role_runs_the_platform(stack: cdk.Stack) -> None:
     PlatformAdmin(stack, "Admin", api=_api(stack), trusted=iam.ArnPrincipal("arn:aws:iam::123456789012:role/Operators"))
+
+
+def _any_attribute_may_be_written(stack: cdk.Stack) -> None:
+    users = cognito.UserPool(stack, "Users", custom_attributes={"tenant": cognito.StringAttribute()})
+    CognitoAuthorizer(user_pools=[users], clients=[users.add_client("App")])
+
+
+def _the_tenant_may_not_be_written(stack: cdk.Stack) -> None:
+    users = cognito.UserPool(stack, "Users", custom_attributes={"tenant": cognito.StringAttribute()})
+    writable = cognito.ClientAttributes().with_standard_attributes(email=True)
+    CognitoAuthorizer(user_pools=[users], clients=[users.add_client("App", write_attributes=writable)])
+
+
+def _tokens_of_no_application(stack: cdk.Stack) -> None:
+    users = cognito.UserPool.from_user_pool_id(stack, "Users", "eu-central-1_EXAMPLE")
+    CognitoAuthorizer(user_pools=[users], clients=[])
+
+
+def _tokens_of_an_application(stack: cdk.Stack) -> None:
+    users = cognito.UserPool.from_user_pool_id(stack, "Users", "eu-central-1_EXAMPLE")
+    CognitoAuthorizer(user_pools=[users], clients=[cognito.UserPoolClient.from_user_pool_client_id(stack, "App", "1example23456789")])
+
+
+def _who_calls(stack: cdk.Stack) -> lambda_.IFunction:
+    return lambda_.Function.from_function_name(stack, "WhoCalls", "who-calls")
+
+
+def _known_by_nothing(stack: cdk.Stack) -> None:
+    LambdaAuthorizer(function=_who_calls(stack), headers=[])
+
+
+def _known_by_a_header(stack: cdk.Stack) -> None:
+    LambdaAuthorizer(function=_who_calls(stack), headers=["X-Api-Key"])
+
+
+def _kept_for_a_day(stack: cdk.Stack) -> None:
+    LambdaAuthorizer(function=_who_calls(stack), cache_seconds=86_400)
+
+
+def _kept_for_a_minute(stack: cdk.Stack) -> None:
+    LambdaAuthorizer(function=_who_calls(stack), cache_seconds=60)
+
+
+def _sessions_that_open_nothing(stack: cdk.Stack) -> None:
+    shared = MultiModelEndpoint.from_endpoint_attributes(stack, "Shared", endpoint_name="shared")
+    pools = [ModelPool(framework="xgboost", endpoint=shared)]
+    store, registry = ModelArtifactStore(stack, "Store"), TenantRegistry(stack, "Registry")
+    tokens = LambdaAuthorizer(function=_who_calls(stack))
+    api = TenantApi(stack, "Api", store=store, registry=registry, pools=pools, authorizer=tokens)
+    TenantAccess(stack, "Access", api=api, trusted=[iam.ArnPrincipal("arn:aws:iam::123456789012:role/SignIn")])
+
+
+def _sessions_that_upload(stack: cdk.Stack) -> None:
+    shared = MultiModelEndpoint.from_endpoint_attributes(stack, "Shared", endpoint_name="shared")
+    pools = [ModelPool(framework="xgboost", endpoint=shared)]
+    store, registry = ModelArtifactStore(stack, "Store"), TenantRegistry(stack, "Registry")
+    tokens = LambdaAuthorizer(function=_who_calls(stack))
+    api = TenantApi(stack, "Api", store=store, registry=registry, pools=pools, authorizer=tokens)
+    TenantAccess(stack, "Access", api=api, trusted=[iam.ArnPrincipal("arn:aws:iam::123456789012:role/SignIn")], store=store)
 
 
 def _one_zone(stack: cdk.Stack) -> None:
@@ -215,6 +278,44 @@ RAILS = (
         _anybody_runs_the_platform,
         _a_role_runs_the_platform,
         TrustError,
+    ),
+    GuardRail(
+        "Users who write whose they are",
+        "An app client without a list of write attributes may write every one, so users could make themselves another tenant's (Amazon "
+        "Cognito, Working with user attributes).",
+        _any_attribute_may_be_written,
+        _the_tenant_may_not_be_written,
+        AuthorizerError,
+    ),
+    GuardRail(
+        "Tokens of no application",
+        "A REST API's authorizer takes tokens of every application of a user pool; whose count must be said (Amazon API Gateway, Integrate "
+        "a REST API with an Amazon Cognito user pool).",
+        _tokens_of_no_application,
+        _tokens_of_an_application,
+        AuthorizerError,
+    ),
+    GuardRail(
+        "A Lambda authorizer without identity sources",
+        "Answers are cached by them: without any, one caller's answer would be used for all (Amazon API Gateway, Use API Gateway "
+        "Lambda authorizers).",
+        _known_by_nothing,
+        _known_by_a_header,
+        AuthorizerError,
+    ),
+    GuardRail(
+        "Answers of an authorizer that are kept too long",
+        "API Gateway keeps them for an hour at most (AWS CloudFormation, AWS::ApiGateway::Authorizer).",
+        _kept_for_a_day,
+        _kept_for_a_minute,
+        AuthorizerError,
+    ),
+    GuardRail(
+        "Tenants' sessions beside an API that takes tokens",
+        "No IAM principal reaches such an API, so sessions would open nothing.",
+        _sessions_that_open_nothing,
+        _sessions_that_upload,
+        AuthorizerError,
     ),
     GuardRail(
         "A private network in one Availability Zone",
