@@ -1,4 +1,4 @@
-"""What the gateway serves to local programs about itself: status, stream, console, reset, faults.
+"""What the gateway serves to local programs about itself: status, stream, counts of calls, console, reset, faults.
 
 Only to callers on loopback, under a loopback name (a foreign name that resolves to 127.0.0.1 is how a web page reaches a local
 server: DNS rebinding), and to no web page of another origin.
@@ -13,6 +13,7 @@ from functools import lru_cache
 from typing import Any
 from urllib.parse import parse_qs
 
+from mme_local.call_counts import CallCounts
 from mme_local.console.pages import console_page
 from mme_local.console.status import Status
 from mme_local.console.stream import Stream
@@ -55,12 +56,15 @@ class Administration:
     Args:
         status: makes the document of ``GET /_mme/status``.
         stream: serves ``GET /_mme/stream``.
+        calls: is the document of ``GET /_mme/calls``.
         reset: forgets everything, for ``POST /_mme/reset``.
         faults: fault control; ``None`` where it is off, and its paths do not exist.
     """
 
-    def __init__(self, status: Status, stream: Stream, reset: Callable[[], Awaitable[None]], faults: Faults | None) -> None:
-        self._status, self._stream, self._reset, self._faults = status, stream, reset, faults
+    def __init__(
+        self, status: Status, stream: Stream, calls: CallCounts, reset: Callable[[], Awaitable[None]], faults: Faults | None
+    ) -> None:
+        self._status, self._stream, self._calls, self._reset, self._faults = status, stream, calls, reset, faults
 
     async def __call__(self, scope: Scope, headers: Mapping[str, str], receive: Receive, send: Send) -> None:
         """Serve one request; ``headers`` are those of the scope, by lower-case name."""
@@ -78,6 +82,8 @@ class Administration:
         match method, path:
             case "GET", "/_mme/status":
                 return json_reply(self._status.document(models=_query(scope).get("models") != ["0"]))
+            case "GET", "/_mme/calls":
+                return json_reply(self._calls.document())
             case "GET", "/_mme/stream":
                 return json_reply({"message": "Too many readers follow the stream: close some."}, 503)
             case "GET" | "HEAD", _ if (page := console_page(path)) is not None:

@@ -230,6 +230,15 @@ class LocalCloud:
         document: dict[str, Any] = json.loads(self._ask("GET", "/_mme/status"))
         return document
 
+    def calls(self) -> dict[str, dict[str, dict[str, int]]]:
+        """How often AWS was called since the start or `reset`: the document of ``GET /_mme/calls``.
+
+        ``calls`` has the requests by service and operation, and executions of functions as Lambda's ``Invoke``; ``by_services`` has what
+        SageMaker itself did with execution roles.
+        """
+        document: dict[str, dict[str, dict[str, int]]] = json.loads(self._ask("GET", "/_mme/calls"))
+        return document
+
     def reset(self) -> None:
         """Forget every resource and stop every fleet; the administrator and its keys stay."""
         self._ask("POST", "/_mme/reset")

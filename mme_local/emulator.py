@@ -31,6 +31,7 @@ __all__ = [
     "create_admin",
     "deliver_event",
     "is_root_key",
+    "is_service_session",
     "read_request",
     "reset_state",
 ]
@@ -39,6 +40,7 @@ Receive = Callable[[], Awaitable[Any]]
 
 _ADMIN_USER = "mme-admin"
 _SESSION_SECONDS = 3600
+_service_keys: set[str] = set()
 
 
 class AccessDeniedError(Exception):
@@ -121,6 +123,11 @@ def is_root_key(access_key_id: str) -> bool:
     from ministack.core import iam_evaluator
 
     return bool(access_key_id) and bool(iam_evaluator.is_root_access_key(access_key_id))
+
+
+def is_service_session(access_key_id: str) -> bool:
+    """Whether the key is of a session that `assume_service_role` opened."""
+    return access_key_id in _service_keys
 
 
 def claimed_access_key_id(headers: Mapping[str, str], query: Mapping[str, list[str]]) -> str:
@@ -236,6 +243,7 @@ def assume_service_role(role_arn: str, service_principal: str, session_name: str
             authenticated=False,
         )
     keys = Credentials("ASIA" + Credentials.generate().access_key_id[4:], secrets.token_urlsafe(30), secrets.token_urlsafe(60))
+    _service_keys.add(keys.access_key_id)
     sts.register_session(
         keys.access_key_id,
         {

@@ -18,9 +18,18 @@ from mme_facts.limits import INVOKE_BODY_BYTES
 from mme_local.administration import Administration, is_loopback, serves
 from mme_local.autoscaling.responses import OPERATIONS as AUTOSCALING_OPERATIONS
 from mme_local.autoscaling.responses import AutoScalingApi
+from mme_local.call_counts import CallCounts, operation_of
 from mme_local.cloudwatch.protocols import TARGET, protocol_of, refusal
 from mme_local.cloudwatch.responses import MonitoringApi
-from mme_local.emulator import AccessDeniedError, BodyTooLargeError, Request, claimed_access_key_id, is_root_key, read_request
+from mme_local.emulator import (
+    AccessDeniedError,
+    BodyTooLargeError,
+    Request,
+    claimed_access_key_id,
+    is_root_key,
+    is_service_session,
+    read_request,
+)
 from mme_local.faults import Faults
 from mme_local.sagemaker.responses import OPERATIONS as SAGEMAKER_OPERATIONS
 from mme_local.sagemaker.responses import ControlPlane
@@ -57,6 +66,7 @@ class Gateway:
         monitoring: CloudWatch.
         administration: status, reset and fault control.
         faults: what shall go wrong.
+        calls: counts what is called.
     """
 
     def __init__(
@@ -69,10 +79,11 @@ class Gateway:
         monitoring: MonitoringApi,
         administration: Administration,
         faults: Faults,
+        calls: CallCounts,
     ) -> None:
         self._emulator, self._control_plane, self._runtime = emulator, control_plane, runtime
         self._autoscaling, self._monitoring = autoscaling, monitoring
-        self._administration, self._faults = administration, faults
+        self._administration, self._faults, self._calls = administration, faults, calls
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection's request."""
@@ -83,6 +94,7 @@ class Gateway:
             # Policies that demand TLS (the CDK bootstrap bucket's, our own) are met: nothing leaves this machine.
             scope["scheme"] = "https"
         if (ours := _plainly_ours(scope)) is not None:
+            self._calls.add(ours, operation_of(ours, scope["method"], scope["path"], _target(scope), {}))
             await self._answer(ours, scope, receive, send)
             return
         headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
@@ -91,6 +103,8 @@ class Gateway:
             return
         query = parse_qs(scope.get("query_string", b"").decode("latin-1"), keep_blank_values=True)
         service = _service(scope, headers, query)
+        if service:
+            self._count(service, scope, headers, query)
         if is_root_key(claimed_access_key_id(headers, query)) or _foreign_authorization(scope, headers):
             # The emulator lets its root keys and unknown kinds of authorization through without any check.
             unknown = "The security token included in the request is invalid."
@@ -103,6 +117,12 @@ class Gateway:
             await send_reply(send, await self._monitor(scope, receive))
         else:
             await self._emulator(scope, receive, send)
+
+    def _count(self, service: str, scope: Scope, headers: MutableMapping[str, str], query: MutableMapping[str, list[str]]) -> None:
+        if service == "lambda" and scope["path"].endswith("/invocations"):
+            return  # its execution counts
+        by_service = service == "s3" and is_service_session(claimed_access_key_id(headers, query))
+        self._calls.add(service, operation_of(service, scope["method"], scope["path"], headers, query), by_service=by_service)
 
     async def _answer(self, service: str, scope: Scope, receive: Receive, send: Send) -> None:
         reply = await self._serve(service, scope, receive)
@@ -172,6 +192,11 @@ def _plainly_ours(scope: Scope) -> str | None:
     if match is None or match[2] not in _OURS or is_root_key(match[1].decode()) or serves(scope["path"]):
         return None
     return _OURS[match[2]]
+
+
+def _target(scope: Scope) -> dict[str, str]:
+    targets = [value.decode("latin-1") for name, value in scope["headers"] if name == b"x-amz-target"]
+    return {"x-amz-target": targets[0]} if targets else {}
 
 
 def _service(scope: Scope, headers: MutableMapping[str, str], query: MutableMapping[str, list[str]]) -> str:

@@ -9,13 +9,14 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mme_local import emulator_clock
+from mme_local import emulator_clock, emulator_queues
 from mme_local.administration import Administration
 from mme_local.artifacts import RoleArtifacts
 from mme_local.autoscaling.capacity import SageMakerCapacity
 from mme_local.autoscaling.engine import Scaler
 from mme_local.autoscaling.models import AutoScaling
 from mme_local.autoscaling.responses import AutoScalingApi
+from mme_local.call_counts import CallCounts
 from mme_local.clock import CloudClock
 from mme_local.cloudformation.types import register
 from mme_local.cloudwatch.actions import connect
@@ -81,6 +82,8 @@ class Services:
         self._data_plane: DataPlane | None = None
         self._clock = CloudClock(settings.clock_scale)
         emulator_clock.follow(self._clock)
+        self._calls = CallCounts()
+        emulator_queues.apply(settings.asynchronous_executions, lambda: self._calls.add("lambda", "Invoke"))
         self._faults = Faults(lambda: self._data_plane.instances() if self._data_plane else (), self._clock.jump)
         self._events = Events(
             deliver_event, now=self._clock.time, duplicate_share=settings.duplicate_event_share, copies=self._faults.event_copies
@@ -162,8 +165,9 @@ class Services:
             runtime=Runtime(self._sagemaker, self._faults, self._endpoint_metrics),
             autoscaling=AutoScalingApi(self._autoscaling, self._scaler.activities),
             monitoring=MonitoringApi(self._alarms, self._metrics, self._clock.time, region=REGION, account=ACCOUNT),
-            administration=Administration(self._status, self._stream, self.reset, self._asked_faults),
+            administration=Administration(self._status, self._stream, self._calls, self.reset, self._asked_faults),
             faults=self._faults,
+            calls=self._calls,
         )
 
     async def end_streams_at(self, stop: asyncio.Event) -> None:
@@ -183,6 +187,7 @@ class Services:
         self._feed.put("reset")
         self._metrics.clear()
         self._queries.clear()
+        self._calls.clear()
         await self._reset_emulator()
 
     async def close(self) -> None:

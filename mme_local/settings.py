@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -31,6 +32,8 @@ class LocalSettings:
         clock_scale: scaled seconds a real second (`mme_local.clock`): 60 lets an hour of autoscaling pass in a minute.
         duplicate_event_share: the share of AWS services' events that are sent twice, as AWS may do: 0 for none, 1 for all.
         faults: whether faults can be asked for (`LocalCloud.faults`, ``/_mme/faults``).
+        asynchronous_executions: asynchronous invocations of one function that run at once, at least 1; the others wait, and no more
+            run than the function's reserved concurrency. By default two for each core, at least 4: more would only start processes.
     """
 
     data_plane: DataPlaneSettings = field(default_factory=DataPlaneSettings)
@@ -42,10 +45,13 @@ class LocalSettings:
     clock_scale: float = 1.0
     duplicate_event_share: float = 0.1
     faults: bool = False
+    asynchronous_executions: int = max(4, 2 * (os.cpu_count() or 1))
 
     def __post_init__(self) -> None:
         if self.instance_limit < 1:
             raise ValueError(f"instance_limit is {self.instance_limit}: at least 1 is needed")
+        if self.asynchronous_executions < 1:
+            raise ValueError(f"asynchronous_executions is {self.asynchronous_executions}: at least 1 is needed")
         for name in ("start_seconds", "stop_seconds"):
             if getattr(self, name) <= 0:
                 raise ValueError(f"{name} is {getattr(self, name)}: a positive number of seconds is needed")

@@ -39,6 +39,7 @@ try:
         variables: dict[str, str] = cloud.environment(admin) | cdk_environment(Path("home"))
         buckets = cloud.client("s3", admin).list_buckets()
         endpoints: list[dict[str, object]] = cloud.status()["endpoints"]
+        calls: dict[str, int] = cloud.calls()["calls"].get("s3", {})
         cloud.reset()
 except CloudStartError as error:
     raise SystemExit(str(error)) from error
