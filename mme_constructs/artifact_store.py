@@ -173,12 +173,25 @@ class ModelArtifactStore(Construct):
             raise TenantError("The tenant cannot be granted", value=tenant, allowed=error.allowed, fix="Pass the tenant's id") from error
         return self._grant_put(grantee, ["s3:PutObject"], f"{grammar.INCOMING_PREFIX}{folder}", "uploads versions of its own tenant only")
 
+    def grant_discard_models(self, grantee: iam.IGrantable) -> iam.Grant:
+        """Let ``grantee`` delete single artifacts, by keys that a version's artifact can have, and nothing else below the prefix."""
+        pattern = f"{self.models_prefix}{grammar.artifact_pattern()}"
+        why = "removes the artifact of a version that cannot answer its sample; versions are not known when the stack is deployed"
+        acknowledge_grant(grantee, {f"/{pattern}": f"The grantee {why}."})
+        return iam.Grant.add_to_principal(
+            grantee=grantee, actions=["s3:DeleteObject"], resource_arns=[self.bucket.arn_for_objects(pattern)]
+        )
+
     def grant_read_incoming(self, grantee: iam.IGrantable) -> iam.Grant:
-        """Let ``grantee`` get uploads."""
+        """Let ``grantee`` get uploads, and see whether one is gone: without the right to list, S3 answers 403 for what is not there."""
         if self._key is not None:
             self._key.grant_decrypt(grantee)
-        return self._grant(
-            grantee, ["s3:GetObject"], grammar.INCOMING_PREFIX, "inspects uploads of every tenant and version below the prefix"
+        self._grant(grantee, ["s3:GetObject"], grammar.INCOMING_PREFIX, "inspects uploads of every tenant and version below the prefix")
+        return iam.Grant.add_to_principal(
+            grantee=grantee,
+            actions=["s3:ListBucket"],
+            resource_arns=[self.bucket.bucket_arn],
+            conditions={"StringLike": {"s3:prefix": [f"{grammar.INCOMING_PREFIX}*"]}},
         )
 
     def grant_sweep(self, grantee: iam.IGrantable) -> iam.Grant:

@@ -15,7 +15,7 @@ from mme_constructs.container import MultiModelContainer
 from mme_constructs.errors import AuthorizerError, NetworkError, PoolError
 from mme_constructs.fleet_watch import FleetWatch
 from mme_constructs.lambda_code import LambdaCode
-from mme_constructs.model_admission import ModelAdmission
+from mme_constructs.model_admission import ADMISSION_SETTINGS, ModelAdmission, greatest_artifact_bytes
 from mme_constructs.monitoring import MmeMonitoring
 from mme_constructs.monitoring_alarms import AlarmSettings
 from mme_constructs.multi_model_endpoint import MultiModelEndpoint
@@ -27,7 +27,6 @@ from mme_constructs.tenant_access import TenantAccess
 from mme_constructs.tenant_api import TenantApi, Throttle
 from mme_constructs.tenant_function import FunctionSettings, LogSettings
 from mme_constructs.tenant_registry import TenantRegistry
-from mme_facts.limits import ARTIFACT_BYTES
 
 if TYPE_CHECKING:
     from mme_constructs.authorizers import CognitoAuthorizer, LambdaAuthorizer
@@ -76,7 +75,7 @@ class PlatformFunctions:
 
     onboarding: FunctionSettings = field(default_factory=FunctionSettings)
     invocation: FunctionSettings = field(default_factory=FunctionSettings)
-    admission: FunctionSettings = field(default_factory=lambda: FunctionSettings(memory_mb=1769, timeout_seconds=900))
+    admission: FunctionSettings = ADMISSION_SETTINGS
     fleet_watch: FunctionSettings = field(default_factory=lambda: FunctionSettings(memory_mb=256, timeout_seconds=30))
     sweeper: FunctionSettings = field(default_factory=lambda: FunctionSettings(memory_mb=512, timeout_seconds=240))
 
@@ -142,7 +141,7 @@ class MultiTenantInference(Construct):
         monitoring: how the pools are watched. Default: `PlatformMonitoring` as it stands.
         private_access: a VPC without a way to the internet that functions and built pools are placed in, and that the API is private to.
             Default: none; the API is public and every call must be signed, or carry what ``authorizer`` asks for.
-        max_artifact_bytes: greatest upload, compressed bytes. Default 1 GiB.
+        max_artifact_bytes: greatest upload, packed bytes. Default: what the admission function inspects in its time: 9.6 GiB.
         throttle: how fast the API may be called. Default: `Throttle` as it stands.
         telemetry: what is logged of each invocation. Default: `TelemetrySettings` as it stands.
         direct_access: whether tenants' sessions may, beside the API, upload below their own ``incoming/`` and invoke their own models at
@@ -170,7 +169,7 @@ class MultiTenantInference(Construct):
         functions: PlatformFunctions | None = None,
         monitoring: PlatformMonitoring | None = None,
         private_access: PrivateAccess | None = None,
-        max_artifact_bytes: int = ARTIFACT_BYTES,
+        max_artifact_bytes: int | None = None,
         throttle: Throttle | None = None,
         telemetry: TelemetrySettings | None = None,
         direct_access: bool = False,
@@ -206,7 +205,7 @@ class MultiTenantInference(Construct):
             store=self.store,
             registry=self.registry,
             pools=self.pools,
-            max_artifact_bytes=max_artifact_bytes,
+            max_artifact_bytes=greatest_artifact_bytes(functions.admission, max_artifact_bytes),
             throttle=throttle,
             telemetry=telemetry,
             onboarding_settings=functions.onboarding,
@@ -224,6 +223,7 @@ class MultiTenantInference(Construct):
             store=self.store,
             registry=self.registry,
             pools=self.pools,
+            max_artifact_bytes=max_artifact_bytes,
             settings=functions.admission,
             log_settings=log_settings,
         )

@@ -20,8 +20,9 @@ from mme_constructs.gateway_responses import add_problem_responses
 from mme_constructs.pool import ModelPool, function_environment
 from mme_constructs.tenant_function import FunctionSettings, LogSettings, TenantFunction
 from mme_facts import environment as variables
+from mme_facts.admission import ARTIFACT_BYTES
 from mme_facts.api import OPERATIONS, Function
-from mme_facts.limits import API_GATEWAY_TIMEOUT_SECONDS, ARTIFACT_BYTES
+from mme_facts.limits import API_GATEWAY_TIMEOUT_SECONDS
 
 if TYPE_CHECKING:
     from aws_cdk import aws_ec2 as ec2
@@ -78,7 +79,7 @@ class TenantApi(Construct):
         store: where artifacts are.
         registry: where tenants, models and versions are.
         pools: which endpoint serves which framework.
-        max_artifact_bytes: greatest upload, compressed bytes. Default 1 GiB.
+        max_artifact_bytes: greatest upload, packed bytes. Default: what the admission function inspects in its time: 9.6 GiB.
         throttle: how fast the API may be called. Default: `Throttle` as it stands.
         onboarding_settings: size and limits of the onboarding function. Default: 1,024 MB, 29 s.
         invocation_settings: size and limits of the invocation function. Default: 1,024 MB, 29 s, the gateway's own limit.

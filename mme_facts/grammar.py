@@ -29,6 +29,7 @@ __all__ = [
     "check_tenant_id",
     "component_name",
     "component_name_prefix",
+    "artifact_pattern",
     "tenant_pattern",
     "tenant_tag_value",
 ]
@@ -169,6 +170,11 @@ class ArtifactName:
     def artifact_key(self, models_prefix: str = MODELS_PREFIX) -> str:
         """Where the admitted artifact lies for good."""
         return models_prefix + self.target_model
+
+
+def artifact_pattern() -> str:
+    """The IAM pattern of every version's artifact, relative to a prefix; nothing shorter or of another kind matches."""
+    return "*/*/v*-*.tar.gz"
 
 
 def tenant_pattern(tenant: str) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 __all__ = [
     "API_GATEWAY_BODY_BYTES",
     "API_GATEWAY_TIMEOUT_SECONDS",
-    "ARTIFACT_BYTES",
     "INVOKE_BODY_BYTES",
     "INVOKE_STREAM_SECONDS",
     "INVOKE_TIMEOUT_SECONDS",
@@ -26,8 +25,6 @@ API_GATEWAY_BODY_BYTES = 10_485_760
 """Greatest payload of API Gateway (Amazon API Gateway quotas for REST APIs)."""
 API_GATEWAY_TIMEOUT_SECONDS = 29
 """Default integration timeout of a REST API (Amazon API Gateway quotas for REST APIs)."""
-ARTIFACT_BYTES = 1_073_741_824
-"""Default greatest artifact, compressed: what one admission inspects and copies well within Lambda's 900 seconds."""
 INVOKE_BODY_BYTES = 6_291_456
 """Greatest Body of InvokeEndpoint (API reference: InvokeEndpoint)."""
 INVOKE_TIMEOUT_SECONDS = 60

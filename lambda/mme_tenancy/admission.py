@@ -1,42 +1,56 @@
 """Admission: from an uploaded object to an active version, in steps that can be resumed at each state.
 
-Every step reads the record, does its work, and moves the record on if nobody else did meanwhile. So the same event may
-come twice, late or after a crash at any point: it goes on where the record stands, and after the end it does nothing.
+The records are read once, and every step moves the version's on if nobody else did meanwhile; moves that follow one another are one
+write. So the same event may come twice, late or after a crash at any point: it goes on where the record stands, and after the end it
+does nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
+from mme_facts.admission import FIRST_LOAD_LIMIT_SECONDS, INSPECTION_LIMIT_SHARE, first_load_seconds, load_takes_too_long
 from mme_facts.environment import Pool
 from mme_tenancy.activation import admit_to_route
-from mme_tenancy.archive import ArchiveLimits, inspect_artifact
+from mme_tenancy.archive import ArchiveLimits, Inspection, inspect_artifact
 from mme_tenancy.artifacts import ArtifactStore, UploadedObject, UploadGoneError
 from mme_tenancy.clock import Clock, timestamp
 from mme_tenancy.errors import WriteConflictError
+from mme_tenancy.findings import RULES
 from mme_tenancy.invocation import InvocationRequest, Invoker, Outcome
-from mme_tenancy.registry import Change, Registry
+from mme_tenancy.registry import Change, Registry, model_key, tenant_key, version_key
 from mme_tenancy.retries import Failure
-from mme_tenancy.routes import Target
+from mme_tenancy.routes import Model, Target
+from mme_tenancy.tenants import Tenant, Tier
 from mme_tenancy.versions import Reason, State, Version
 
 __all__ = ["Admission", "AdmissionDelayedError", "Admitted"]
 
-_MAX_STEPS = 24
-"""Six steps lead to the end; the rest is for others that write the same records at the same time."""
+_MAX_READS = 24
+"""One read leads to the end; the rest is for others that write the same records at the same time."""
 _ENDPOINT_REST_SECONDS = 15.0
 """Between two first invocations of an endpoint that does not take any at the moment."""
+_RESUMES_UNTIL_BLAMED = 3
+"""A model that still does not answer in time after the sweep has brought it on so often, hours later, is to blame for it."""
 _MODEL_IS_TO_BLAME: Mapping[Failure, str] = {
     Failure.INPUT_REJECTED: "the model rejected the sample payload",
     Failure.MODEL_FAILED: "the model failed on the sample payload",
     Failure.WORKER_DIED: "the model could not be loaded, or failed on the sample payload, twice",
 }
 """Failures of the first invocation that trying again will not change."""
+_SAMPLE_FIX = (
+    "try the sample payload against the model locally; check content type, features and the versions of the libraries that wrote the model"
+)
+_SLOW_FIX = "bring a smaller or faster model, or ask for a dedicated placement, which loads a model before it takes requests"
 
 
 class AdmissionDelayedError(Exception):
     """A step could not be finished now; the same event must come again."""
+
+
+class _InspectionTooLongError(Exception):
+    """There is no time left to inspect the rest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +66,27 @@ class Admitted:
     version: Version | None
     steps: tuple[State, ...]
     ignored: str | None = None
+
+
+@dataclass(slots=True)
+class _Work:
+    """One event, and the records as they were read for it.
+
+    Attributes:
+        upload: the object that was created.
+        deadline: when the first invocation must have been answered, on the monotonic clock.
+        tenant: the tenant's record.
+        model: the model's record.
+        steps: the states that the version went through so far.
+        begun: whether an earlier event had begun the inspection: then a copy may be there already.
+    """
+
+    upload: UploadedObject
+    deadline: float
+    tenant: Tenant | None
+    model: Model | None
+    steps: list[State] = field(default_factory=list)
+    begun: bool = False
 
 
 class Admission:
@@ -81,16 +116,17 @@ class Admission:
         self._pools = {pool.name: pool for pool in pools}
         self._clock = clock
         self._limits = limits or ArchiveLimits()
-        self._steps: Mapping[State, Callable[[Version, UploadedObject, float], bool]] = {
+        self._steps: Mapping[State, Callable[[_Work, Version], Version]] = {
             State.AWAITING_UPLOAD: self._begin,
             State.INSPECTING: self._inspect,
             State.STORED: self._begin_warming,
             State.WARMING: self._warm,
-            State.READY: self._route,
+            State.READY: self._finish,
+            State.REJECTED: self._discard,
         }
 
     def admit(self, upload: UploadedObject, *, deadline: float) -> Admitted:
-        """Bring the version of ``upload`` as far as it goes.
+        """Bring the version of ``upload`` as far as it goes, from whatever state it is in.
 
         Args:
             upload: the object that was created.
@@ -100,74 +136,167 @@ class Admission:
             AdmissionDelayedError: the endpoint cannot answer now, or others keep writing the same records.
         """
         name = upload.name
-        seen: list[State] = []
-        for _ in range(_MAX_STEPS):
-            version = self._registry.version(name.tenant, name.model, name.version.number)
+        steps: list[State] = []
+        for _ in range(_MAX_READS):
+            version, model, tenant = self._registry.read(
+                version_key(name.tenant, name.model, name.version.number), model_key(name.tenant, name.model), tenant_key(name.tenant)
+            )
             if version is None or version.name != name:
                 return Admitted(None, (), "no such version is registered")
-            if not seen or seen[-1] is not version.state:
-                seen.append(version.state)
-            step = self._steps.get(version.state)
-            if step is None or not version.moving:
-                return Admitted(version, tuple(seen), "nothing is left to do" if len(seen) == 1 else None)
+            if not steps or steps[-1] is not version.state:
+                steps.append(version.state)
+            work = _Work(upload, deadline, tenant, model, steps, begun=version.state is not State.AWAITING_UPLOAD)
             try:
-                if not step(version, upload, deadline):
-                    return Admitted(version, tuple(seen), "the object is gone or was replaced; the event of the newer one counts")
+                while version.moving and (step := self._steps.get(version.state)) is not None:
+                    version = step(work, version)
             except WriteConflictError:
                 continue
+            except UploadGoneError:
+                return Admitted(version, tuple(steps), "the object is gone or was replaced; the event of the newer one counts")
+            return Admitted(version, tuple(steps), "nothing is left to do" if len(steps) == 1 else None)
         raise AdmissionDelayedError(f"version {name.version} of model {name.model!r} kept changing")
 
-    def _begin(self, version: Version, _upload: UploadedObject, _deadline: float) -> bool:
-        return self._move(version, State.INSPECTING)
+    def _begin(self, work: _Work, version: Version) -> Version:
+        return self._move(work, version, State.INSPECTING)
 
-    def _inspect(self, version: Version, upload: UploadedObject, _deadline: float) -> bool:
+    def _inspect(self, work: _Work, version: Version) -> Version:
         started = self._clock.monotonic()
+        inspection = self._inspection(work, version)
+        inspected = self._clock.monotonic()
+        timings = {"inspect_seconds": round(inspected - started, 3)}
+        if inspection.findings:
+            return self._reject(work, version, inspection.findings, timings, stored=work.begun)
+        self._artifacts.admit(work.upload, inspection.size_bytes)
+        timings["copy_seconds"] = round(self._clock.monotonic() - inspected, 3)
+        warnings = (*inspection.warnings, *_slow_load(inspection))
+        return self._move(work, version, State.STORED, State.WARMING, timings=timings, warnings=warnings)
+
+    def _inspection(self, work: _Work, version: Version) -> Inspection:
+        """Inspect the upload; one that takes longer than there is time would never end, so that is a finding, too."""
+        now = self._clock.monotonic()
+        seconds = (work.deadline - now) * INSPECTION_LIMIT_SHARE
         try:
-            with self._artifacts.read(upload) as chunks:
-                inspection = inspect_artifact(
-                    chunks, sha256=version.sha256, size_bytes=version.size_bytes, framework=version.framework, limits=self._limits
+            with self._artifacts.read(work.upload) as chunks:
+                return inspect_artifact(
+                    self._until(now + seconds, chunks),
+                    sha256=version.sha256,
+                    size_bytes=version.size_bytes,
+                    framework=version.framework,
+                    allow_code=work.tenant is not None and work.tenant.tier is Tier.TRUSTED,
+                    limits=self._limits,
                 )
-            inspected = self._clock.monotonic()
-            timings = {"inspect_seconds": round(inspected - started, 3)}
-            if inspection.findings:
-                return self._move(version, State.REJECTED, reasons=inspection.findings, timings=timings)
-            self._artifacts.admit(upload, inspection.size_bytes)
-        except UploadGoneError:
-            return False
-        return self._move(version, State.STORED, timings={**timings, "copy_seconds": round(self._clock.monotonic() - inspected, 3)})
+        except _InspectionTooLongError:
+            detail = f"the inspection was given up after {seconds:.0f} seconds"
+            return Inspection((Reason("inspection-time", detail, RULES["inspection-time"].fix),), (), 0, 0, 0)
 
-    def _begin_warming(self, version: Version, _upload: UploadedObject, _deadline: float) -> bool:
-        return self._move(version, State.WARMING)
+    def _until(self, end: float, chunks: Iterator[bytes]) -> Iterator[bytes]:
+        for chunk in chunks:
+            if self._clock.monotonic() > end:
+                raise _InspectionTooLongError
+            yield chunk
 
-    def _warm(self, version: Version, _upload: UploadedObject, deadline: float) -> bool:
+    def _begin_warming(self, work: _Work, version: Version) -> Version:
+        return self._move(work, version, State.WARMING)
+
+    def _warm(self, work: _Work, version: Version) -> Version:
         """The first invocation: the model is loaded here, not on a tenant's request."""
         pool = self._pool(version)
         target = Target(pool.endpoint_name, pool.variant_name, str(version.id), version.name.target_model)
         sample = version.sample
-        started = self._clock.monotonic()
         request = InvocationRequest(sample.body, sample.content_type, sample.accept)
-        outcome = self._invoker.invoke(target, request, deadline=deadline)
-        while not _is_final(outcome) and self._clock.monotonic() + 2 * _ENDPOINT_REST_SECONDS < deadline:
+        first = started = self._clock.monotonic()
+        outcome = self._invoker.invoke(target, request, deadline=work.deadline)
+        while not _is_final(outcome) and self._clock.monotonic() + 2 * _ENDPOINT_REST_SECONDS < work.deadline:
             # The endpoint is being created, updated or short of instances: Lambda's own two retries would come too soon.
             self._clock.sleep(_ENDPOINT_REST_SECONDS)
-            outcome = self._invoker.invoke(target, request, deadline=deadline)
-        timings = {"first_invocation_seconds": round(self._clock.monotonic() - started, 3)}
-        if outcome.reply is not None:
-            return self._move(version, State.READY, timings=timings)
-        return self._move(version, State.REJECTED, reasons=[_sample_reason(version, outcome)], timings=timings)
+            started = self._clock.monotonic()
+            outcome = self._invoker.invoke(target, request, deadline=work.deadline)
+        took = self._clock.monotonic() - started
+        timings = {"first_invocation_seconds": round(took, 3)}
+        if started > first:
+            timings["endpoint_wait_seconds"] = round(started - first, 3)
+        if outcome.reply is None:
+            return self._reject(work, version, [_sample_reason(version, outcome)], timings, stored=True)
+        warnings = () if any(warning.rule == "load-time" for warning in version.warnings) else _measured_load(took)
+        return self._finish(work, version, timings=timings, warnings=warnings, memory_bytes=outcome.reply.memory_bytes)
 
-    def _route(self, version: Version, _upload: UploadedObject, _deadline: float) -> bool:
+    def _finish(
+        self,
+        work: _Work,
+        version: Version,
+        *,
+        timings: Mapping[str, float] | None = None,
+        warnings: Sequence[Reason] = (),
+        memory_bytes: int | None = None,
+    ) -> Version:
+        """The version is ready: the decision about the route, in the same write."""
         pool = self._pool(version)
-        model = self._registry.model(version.tenant, version.model)
-        assert model is not None, "a version is written together with its model"
-        current = self._registry.version(version.tenant, version.model, model.route.number) if model.route else None
-        self._registry.write(*admit_to_route(model, version, current, pool, timestamp(self._clock.time())))
-        return True
+        for _ in range(_MAX_READS):
+            now = timestamp(self._clock.time())
+            measured = replace(version, warnings=(*version.warnings, *warnings), memory_bytes=memory_bytes or version.memory_bytes)
+            ready = measured if version.state is State.READY else measured.move(State.READY, now, timings=timings)
+            model = work.model
+            assert model is not None, "a version is written together with its model"
+            current = self._registry.version(version.tenant, version.model, model.route.number) if model.route else None
+            changes = [
+                Change(version, replace(change.after, rev=version.rev + 1)) if change.before is ready else change
+                for change in admit_to_route(model, ready, current, pool, now)
+            ]
+            try:
+                self._registry.write(*changes)
+            except WriteConflictError:
+                # Mostly another version of the model was registered or activated: the answer to the sample still holds.
+                fresh, work.model = self._registry.read(
+                    version_key(version.tenant, version.model, version.number), model_key(version.tenant, version.model)
+                )
+                if fresh != version:
+                    raise
+                continue
+            after = next(change.after for change in changes if change.before is version)
+            assert isinstance(after, Version)
+            for state in (State.READY, after.state):
+                if work.steps[-1] is not state:
+                    work.steps.append(state)
+            return after
+        raise WriteConflictError(f"the route of model {version.model!r} kept changing", retry_after_seconds=1)
 
-    def _move(self, version: Version, to: State, *, reasons: Sequence[Reason] = (), timings: Mapping[str, float] | None = None) -> bool:
-        after = version.move(to, timestamp(self._clock.time()), reasons=reasons, timings=timings)
+    def _reject(self, work: _Work, version: Version, reasons: Sequence[Reason], timings: Mapping[str, float], *, stored: bool) -> Version:
+        """End the version; if its artifact may be stored, it stays under way until that is gone."""
+        return self._move(work, version, State.REJECTED, reasons=reasons, timings=timings, moving=stored)
+
+    def _discard(self, work: _Work, version: Version) -> Version:
+        """Remove what is stored of a rejected version: no route can name it any more, and the record says so already."""
+        self._artifacts.discard(work.upload.name)
+        after = version.settle(timestamp(self._clock.time()))
         self._registry.write(Change(version, after))
-        return True
+        return after
+
+    def _move(
+        self,
+        work: _Work,
+        version: Version,
+        *states: State,
+        reasons: Sequence[Reason] = (),
+        warnings: Sequence[Reason] = (),
+        timings: Mapping[str, float] | None = None,
+        moving: bool = False,
+    ) -> Version:
+        """Move through ``states`` in one write."""
+        now = timestamp(self._clock.time())
+        after = version
+        for state in states:
+            after = after.move(state, now)
+        after = replace(
+            after,
+            reasons=(*version.reasons, *reasons),
+            warnings=tuple(warnings) or version.warnings,
+            timings={**version.timings, **(timings or {})},
+            moving=moving or after.moving,
+            rev=version.rev + 1,
+        )
+        self._registry.write(Change(version, after))
+        work.steps.extend(states)
+        return after
 
     def _pool(self, version: Version) -> Pool:
         pool = self._pools.get(version.pool)
@@ -184,8 +313,28 @@ def _is_final(outcome: Outcome) -> bool:
 
 
 def _sample_reason(version: Version, outcome: Outcome) -> Reason:
+    if outcome.failure is Failure.TIMED_OUT and version.resumes >= _RESUMES_UNTIL_BLAMED:
+        detail = f"the model did not answer the sample payload within {FIRST_LOAD_LIMIT_SECONDS} seconds, again and again for hours"
+        return Reason("sample-invocation", detail, _SLOW_FIX)
     blame = _MODEL_IS_TO_BLAME.get(outcome.failure) if outcome.failure else None
     if blame is None:
         raise AdmissionDelayedError(f"the first invocation of version {version.id} was not answered: {outcome.fault}")
-    fix = "try the sample payload against the model locally; check content type, features and the XGBoost version that wrote the model"
-    return Reason("sample-invocation", blame, fix)
+    return Reason("sample-invocation", blame, _SAMPLE_FIX)
+
+
+def _slow_load(inspection: Inspection) -> tuple[Reason, ...]:
+    seconds = first_load_seconds(packed_bytes=inspection.size_bytes, unpacked_bytes=inspection.unpacked_bytes)
+    return _load_warning(f"the first load is estimated to take {seconds:.0f} seconds or more", seconds)
+
+
+def _measured_load(seconds: float) -> tuple[Reason, ...]:
+    return _load_warning(f"the first load took {seconds:.0f} seconds", seconds)
+
+
+def _load_warning(what: str, seconds: float) -> tuple[Reason, ...]:
+    if not load_takes_too_long(seconds):
+        return ()
+    detail = (
+        f"{what}, but a multi-model endpoint answers within {FIRST_LOAD_LIMIT_SECONDS} seconds: after each eviction, requests would fail"
+    )
+    return (Reason("load-time", detail, RULES["load-time"].fix),)

@@ -12,6 +12,7 @@ import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from mme_facts.admission import UNPACKED_BYTES
 from mme_tenancy.findings import Findings
 from mme_tenancy.formats.content import Content, ContentFault
 from mme_tenancy.formats.frameworks import FRAMEWORKS, shape_of
@@ -40,7 +41,7 @@ class ArchiveLimits:
         name_bytes: one member's name.
     """
 
-    unpacked_bytes: int = 16 << 30
+    unpacked_bytes: int = UNPACKED_BYTES
     member_bytes: int = 10 << 30
     members: int = 1000
     depth: int = 16

@@ -68,3 +68,7 @@ class ArtifactStore(Protocol):
     def admit(self, upload: UploadedObject, size_bytes: int) -> None:
         """Copy the upload, of ``size_bytes``, to its immutable key, server-side; does nothing if it is there. Raises `UploadGoneError`."""
         ...
+
+    def discard(self, name: ArtifactName) -> None:
+        """Delete the admitted artifact of a rejected version; does nothing if there is none."""
+        ...

@@ -119,6 +119,15 @@ RULES: Mapping[str, Rule] = {
         "Triton: several models without one ensemble that calls exactly them, or more than five of them",
         "pack one model, or one ensemble with its models (at most five)",
     ),
+    "inspection-time": Rule(
+        "an artifact whose inspection takes longer than there is time",
+        "write the model in fewer and larger parts (XGBoost: .ubj instead of .json), or upload a smaller model",
+    ),
+    "load-time": Rule(
+        "a model whose load takes longer than the 60 seconds in which a multi-model endpoint must answer",
+        "ask for a dedicated placement, which loads a model before it takes requests and may take up to an hour, or bring a smaller model",
+        warns=True,
+    ),
     "ignored": Rule(
         "a requirements.txt, or a model's own code where the container does not run it",
         "bring libraries and code with the container's image, or ask for a dedicated placement, which may have an image of its own",

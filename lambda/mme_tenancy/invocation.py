@@ -54,10 +54,12 @@ class ModelReply:
     Attributes:
         body: the payload.
         content_type: its media type.
+        memory_bytes: what the model takes in the container, if the container reports it with its answer.
     """
 
     body: bytes
     content_type: str | None = None
+    memory_bytes: int | None = None
 
 
 class Runtime(Protocol):

@@ -231,6 +231,10 @@ class MemoryArtifacts:
         """The entity tag of an upload."""
         return hashlib.sha256(self.incoming[key]).hexdigest()
 
+    def discard(self, name: ArtifactName) -> None:
+        """Delete the admitted artifact of a rejected version; does nothing if there is none."""
+        self.admitted.pop(name.artifact_key(), None)
+
     def _body(self, upload: UploadedObject) -> bytes:
         body = self.incoming.get(upload.name.incoming_key)
         if body is None or hashlib.sha256(body).hexdigest() != upload.etag:

@@ -12,9 +12,10 @@ from typing import Any
 import mme_tenancy
 from mme_cli.openapi.operations import ANSWERS, COMMON, Answer, Contract
 from mme_cli.openapi.records import Schema, Schemas
+from mme_facts.admission import ARTIFACT_BYTES
 from mme_facts.api import OPERATIONS, Operation
 from mme_facts.grammar import ID_PATTERN, VERSION_PATTERN
-from mme_facts.limits import ARTIFACT_BYTES, api_binary_body_bytes
+from mme_facts.limits import api_binary_body_bytes
 from mme_facts.problems import CONTENT_TYPE, PROBLEMS, TYPE_PREFIX
 from mme_tenancy.artifacts import Upload
 from mme_tenancy.bodies import request_shapes

@@ -4,8 +4,9 @@ import aws_cdk as cdk
 import pytest
 
 from mme_constructs import FunctionSettings, ModelAdmission, ModelArtifactStore, ModelPool, MultiModelEndpoint, TenantRegistry
+from mme_constructs.errors import FunctionError
 from mme_facts import environment as variables
-from mme_facts.limits import ARTIFACT_BYTES
+from mme_facts.admission import ARTIFACT_BYTES, admissible_bytes
 
 
 def _admission(stack, **props):
@@ -61,7 +62,17 @@ def test_its_role_reads_uploads_writes_models_and_invokes_the_pools(admission):
         for action in ([statement["Action"]] if isinstance(statement["Action"], str) else statement["Action"])
     }
     assert {action.partition(":")[0] for action in allowed} == {"dynamodb", "logs", "s3", "sagemaker", "sqs"}
-    assert {action for action in allowed if action.startswith("s3:")} == {"s3:GetObject", "s3:PutObject", "s3:AbortMultipartUpload"}
+    assert {action for action in allowed if action.startswith("s3:")} == {
+        "s3:GetObject",
+        "s3:PutObject",
+        "s3:AbortMultipartUpload",
+        "s3:DeleteObject",
+        "s3:ListBucket",
+    }
+    (deletes,) = (statement for statement in statements if statement["Action"] == "s3:DeleteObject")
+    assert str(deletes["Resource"]).endswith("/models/*/*/v*-*.tar.gz']]}")
+    (lists,) = (statement for statement in statements if statement["Action"] == "s3:ListBucket")
+    assert lists["Condition"] == {"StringLike": {"s3:prefix": ["incoming/*"]}}
     assert allowed["sagemaker:InvokeEndpoint"] == "arn:aws:sagemaker:eu-central-1:111122223333:endpoint/shared"
     assert "dynamodb:DeleteItem" not in allowed
 
@@ -71,3 +82,17 @@ def test_size_and_settings_can_be_changed(synthesize_stack):
     properties = synthesized.only("AWS::Lambda::Function")["Properties"]
     assert properties["ReservedConcurrentExecutions"] == 3
     assert properties["Environment"]["Variables"][variables.MAX_ARTIFACT_BYTES] == "5"
+
+
+def test_the_greatest_artifact_follows_from_the_functions_size_and_time(synthesize_stack):
+    synthesized = synthesize_stack(lambda stack: _admission(stack, settings=FunctionSettings(memory_mb=885, timeout_seconds=600)))
+    properties = synthesized.only("AWS::Lambda::Function")["Properties"]
+    derived = admissible_bytes(memory_mb=885, timeout_seconds=600)
+    assert properties["Environment"]["Variables"][variables.MAX_ARTIFACT_BYTES] == str(derived)
+    assert derived < ARTIFACT_BYTES
+
+
+@pytest.mark.parametrize("wanted", [0, ARTIFACT_BYTES + 1])
+def test_an_artifact_that_the_function_could_not_inspect_in_its_time_cannot_be_allowed(synthesize_stack, wanted):
+    with pytest.raises(FunctionError, match="max_artifact_bytes"):
+        synthesize_stack(lambda stack: _admission(stack, max_artifact_bytes=wanted))

@@ -153,3 +153,40 @@ def test_a_large_artifact_is_copied_in_parts(client, bucket_name):
 def test_other_errors_of_the_store_pass_through(client, uploaded):
     with pytest.raises(ClientError, match="NoSuchBucket"), S3Artifacts(client, "no-such-bucket-here", "models/").read(uploaded):
         pass
+
+
+def test_the_artifact_of_a_rejected_version_is_deleted_and_nothing_else(artifacts, uploaded, client, bucket_name):
+    artifacts.admit(uploaded, len(BODY))
+    artifacts.discard(NAME)
+    assert keys(client, bucket_name) == [NAME.incoming_key]
+    artifacts.discard(NAME)
+
+
+class Denying:
+    """A client whose reads and copies are denied, as S3 answers without the right to list for what is not there."""
+
+    def __init__(self, client):
+        self._client = client
+
+    def __getattr__(self, name):
+        if name in {"get_object", "upload_part_copy"}:
+
+            def deny(**_options):
+                raise ClientError({"Error": {"Code": "AccessDenied", "Message": "Access Denied"}}, name)
+
+            return deny
+        return getattr(self._client, name)
+
+
+def test_denied_means_gone_only_if_the_upload_is_not_listed(uploaded, client, bucket_name):
+    denied = S3Artifacts(Denying(client), bucket_name, "models/")
+    with pytest.raises(ClientError, match="AccessDenied"), denied.read(uploaded):
+        pass
+    with pytest.raises(ClientError, match="AccessDenied"):
+        denied.admit(uploaded, len(BODY))
+    client.put_object(Bucket=bucket_name, Key=f"{NAME.incoming_key}.other", Body=b"")
+    client.delete_object(Bucket=bucket_name, Key=NAME.incoming_key)
+    with pytest.raises(UploadGoneError), denied.read(uploaded):
+        pass
+    with pytest.raises(UploadGoneError):
+        denied.admit(uploaded, len(BODY))

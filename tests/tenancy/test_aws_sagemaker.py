@@ -171,3 +171,22 @@ def test_trace_ids_go_on_with_the_request(endpoint, runtime, monkeypatch):
     (_, traced, _), (_, untraced, _) = endpoint.requests
     assert (traced["X-Amzn-SageMaker-Custom-Attributes"], traced["X-Amzn-Trace-Id"]) == (f"traceparent={traceparent}", xray)
     assert "X-Amzn-SageMaker-Custom-Attributes" not in untraced
+
+
+@pytest.mark.parametrize(
+    ("attributes", "memory_bytes"),
+    [
+        ("mme-memory-bytes=123456", 123456),
+        ("traceparent=00-ab, mme-memory-bytes=7;x=y", 7),
+        ("xmme-memory-bytes=7", None),
+        ("mme-memory-bytes=-7", None),
+        ("mme-memory-bytes=7x", None),
+        (f"mme-memory-bytes={'9' * 30}", None),
+        (None, None),
+    ],
+)
+def test_the_memory_that_a_container_reports_is_taken_from_its_custom_attributes(endpoint, session, attributes, memory_bytes):
+    headers = {} if attributes is None else {"X-Amzn-SageMaker-Custom-Attributes": attributes}
+    endpoint.script = [(200, headers, b"1.0")]
+    runtime = SageMakerRuntime(lambda seconds: runtime_client(session, seconds))
+    assert runtime.invoke(TARGET, InvocationRequest(b"1"), 5).memory_bytes == memory_bytes

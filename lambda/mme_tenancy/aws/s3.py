@@ -24,6 +24,7 @@ _CHUNK_BYTES = 256 << 10
 _COPY_PART_BYTES = 256 << 20
 _COPY_THREADS = 4
 _GONE = frozenset({"NoSuchKey", "404", "PreconditionFailed", "412"})
+_DENIED = frozenset({"AccessDenied", "403"})
 
 
 class S3UploadSigner:
@@ -84,7 +85,7 @@ class S3Artifacts:
         try:
             answer = self._client.get_object(Bucket=self._bucket_name, Key=upload.name.incoming_key, IfMatch=upload.etag)
         except ClientError as error:
-            raise _translated(error) from error
+            raise self._translated(error, upload.name) from error
         with closing(answer["Body"]) as body:
             yield body.iter_chunks(_CHUNK_BYTES)
 
@@ -106,6 +107,10 @@ class S3Artifacts:
         if not completed:
             self._check_there(key, size_bytes)
 
+    def discard(self, name: ArtifactName) -> None:
+        """Delete the admitted artifact of a rejected version; does nothing if there is none."""
+        self._client.delete_object(Bucket=self._bucket_name, Key=name.artifact_key(self._models_prefix))
+
     def _copy_parts(self, upload: UploadedObject, size_bytes: int, key: str, upload_id: str) -> list[CompletedPartTypeDef]:
         def copy(number: int) -> CompletedPartTypeDef:
             first = (number - 1) * self._part_bytes
@@ -123,7 +128,7 @@ class S3Artifacts:
                     **part,
                 )
             except ClientError as error:
-                raise _translated(error) from error
+                raise self._translated(error, upload.name) from error
             return {"PartNumber": number, "ETag": answer["CopyPartResult"]["ETag"]}
 
         numbers = range(1, -(-size_bytes // self._part_bytes) + 1)
@@ -150,10 +155,17 @@ class S3Artifacts:
         if stored != size_bytes:
             raise RuntimeError(f"the stored artifact {key} has {stored} bytes instead of {size_bytes}: someone wrote it by hand")
 
+    def _translated(self, error: ClientError, name: ArtifactName) -> Exception:
+        """S3 may answer "denied" for an object that is not there: the right to list depends on a prefix, which a read does not have."""
+        code = _code(error)
+        if code in _GONE or (code in _DENIED and not self._is_listed(name.incoming_key)):
+            return UploadGoneError(str(error))
+        return error
+
+    def _is_listed(self, key: str) -> bool:
+        listed = self._client.list_objects_v2(Bucket=self._bucket_name, Prefix=key, MaxKeys=1)
+        return any(found["Key"] == key for found in listed.get("Contents", ()))
+
 
 def _code(error: ClientError) -> str:
     return str(error.response.get("Error", {}).get("Code", ""))
-
-
-def _translated(error: ClientError) -> Exception:
-    return UploadGoneError(str(error)) if _code(error) in _GONE else error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +30,7 @@ _TIMEOUTS_SECONDS = (1, 2, 3, 5, 8, 12, 16, 20, 24, 26, 40, 70)
 """botocore knows no timeout per call, so there is one client for each of these; 70 s covers the 60 s that a container may take."""
 
 _LOGGED_CHARACTERS = 300
+_MEMORY = re.compile(r"(?:^|[,;\s])mme-memory-bytes=(\d{1,15})(?:$|[,;\s])")
 
 
 class SageMakerRuntime:
@@ -56,7 +58,7 @@ class SageMakerRuntime:
             answer = self._client(timeout_seconds).invoke_endpoint(
                 EndpointName=target.endpoint, TargetModel=target.target_model, Body=request.body, **arguments
             )
-            return ModelReply(answer["Body"].read(), answer.get("ContentType"))
+            return ModelReply(answer["Body"].read(), answer.get("ContentType"), _memory_bytes(answer.get("CustomAttributes", "")))
         except ClientError as error:
             raise _fault(error) from error
         except ReadTimeoutError as error:
@@ -72,6 +74,15 @@ class SageMakerRuntime:
         if seconds not in self._clients:
             self._clients[seconds] = self._make_client(seconds)
         return self._clients[seconds]
+
+
+def _memory_bytes(custom_attributes: str) -> int | None:
+    """What a container says about the model's memory: ``mme-memory-bytes=<number>`` among its custom attributes.
+
+    SageMaker hands them on as they are (API reference: InvokeEndpoint, CustomAttributes); nothing else of a container reaches the caller.
+    """
+    found = _MEMORY.search(custom_attributes)
+    return int(found[1]) if found else None
 
 
 def _fault(error: ClientError) -> RuntimeFault:
