@@ -48,7 +48,6 @@ class Text:
         least_characters: least length.
         greatest_characters: greatest length in Unicode characters.
         too_large: whether a longer text is a payload that is too large (413) instead of a wrong field (400).
-        format: JSON Schema's ``format``: says what else the text is, such as ``cursor``; not checked here.
     """
 
     allowed: str
@@ -56,7 +55,6 @@ class Text:
     least_characters: int = 0
     greatest_characters: int | None = None
     too_large: bool = False
-    format: str | None = None
 
     def check(self, name: str, value: object) -> str:
         """The text; raises `InvalidRequestError`, or `PayloadTooLargeError` if that is what longer texts mean."""
@@ -80,8 +78,6 @@ class Text:
             schema["minLength"] = self.least_characters
         if self.greatest_characters is not None:
             schema["maxLength"] = self.greatest_characters
-        if self.format is not None:
-            schema["format"] = self.format
         return schema
 
 

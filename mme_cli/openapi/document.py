@@ -20,7 +20,7 @@ from mme_facts.problems import CONTENT_TYPE, PROBLEMS, TYPE_PREFIX
 from mme_tenancy.artifacts import Upload
 from mme_tenancy.bodies import request_shapes
 from mme_tenancy.formats.frameworks import FRAMEWORKS
-from mme_tenancy.handlers.onboarding.calls import LIMIT, PAGE_ITEMS
+from mme_tenancy.handlers.onboarding.calls import CURSORS, LIMIT, PAGE_ITEMS
 from mme_tenancy.idempotency import KEY
 from mme_tenancy.registration import Registered
 from mme_tenancy.routes import Model, Route
@@ -217,7 +217,7 @@ def _operation(operation: Operation, contract: Contract, responses: dict[str, Sc
                 "name": "cursor",
                 "in": "query",
                 "description": "Where the page begins: `next` of the page before.",
-                "schema": {"type": "string", "format": "cursor"},
+                "schema": CURSORS[_tag(operation)].schema(),
             },
         ]
     if contract.once:

@@ -84,16 +84,7 @@ ANSWERS: Mapping[str, Contract] = {
     ),
     "get_tenant": Contract({200: Answer("The tenant.", "Tenant", links={"list_models": _here("tenant")})}, _TENANT),
     "list_models": Contract(
-        {
-            200: Answer(
-                "A page of models.",
-                "ModelPage",
-                links={
-                    "list_models": {**_here("tenant"), "cursor": "$response.body#/next"},
-                    "get_model": {**_here("tenant"), "model": "$response.body#/models/0/model"},
-                },
-            )
-        },
+        {200: Answer("A page of models.", "ModelPage")},
         _TENANT,
         pages=True,
     ),
@@ -108,16 +99,7 @@ ANSWERS: Mapping[str, Contract] = {
         once=True,
     ),
     "list_versions": Contract(
-        {
-            200: Answer(
-                "A page of versions.",
-                "VersionPage",
-                links={
-                    "list_versions": {**_here("tenant", "model"), "cursor": "$response.body#/next"},
-                    "get_version": {**_here("tenant", "model"), "version": "$response.body#/versions/0/version"},
-                },
-            )
-        },
+        {200: Answer("A page of versions.", "VersionPage")},
         _MODEL,
         pages=True,
     ),

@@ -75,7 +75,7 @@ def test_a_tenant_takes_no_members_yet(call, body):
     assert call("put_tenant", body=body)[0] == 400
 
 
-@pytest.mark.parametrize("tenant", ["ACME", "-acme", "a" * 64, "acme.corp", "acme%2Fevil"])
+@pytest.mark.parametrize("tenant", ["ACME", "-acme", "a" * 64, "acme.corp", "acme%2Fevil", "acme/evil", "a\nb", "a?b", "a#b", "\x80"])
 def test_a_tenant_id_outside_the_grammar_is_refused(call, tenant):
     for name in ("put_tenant", "get_tenant", "list_models", "get_model", "list_versions"):
         status, document, _ = call(name, names={"tenant": tenant})
@@ -255,7 +255,9 @@ def test_a_wrong_limit_names_what_is_allowed(call, tenant, name, limit):
     assert (status, document["field"], document["allowed"]) == (400, "limit", "a whole number from 1 to 200")
 
 
-@pytest.mark.parametrize("cursor", ["", "x", "!!!", "dmVyc2lvbnM6eA", "bW9kZWxzOkE", "b3RoZXI6YQ", "é"])
+@pytest.mark.parametrize(
+    "cursor", ["", "x", "!!!", "models.", "models.A", "models.iris\n", "versions.0", "versions.1000000", "other.a", "é"]
+)
 @pytest.mark.parametrize("name", ["list_models", "list_versions"])
 def test_a_cursor_that_is_not_of_the_list_is_refused(call, tenant, name, cursor):
     call("register")

@@ -13,7 +13,7 @@ from aws_lambda_powertools.event_handler import APIGatewayRestResolver, Response
 
 from mme_facts.api import OPERATIONS, Function, Operation, Role
 from mme_facts.environment import Callers
-from mme_facts.grammar import GrammarError
+from mme_facts.grammar import GrammarError, VersionId, check_model_id, check_tenant_id
 from mme_facts.problems import CONTENT_TYPE
 from mme_tenancy.aws.clients import dynamodb_client, s3_client
 from mme_tenancy.aws.dynamodb import DynamoIdempotencyStore, DynamoRegistry
@@ -83,7 +83,7 @@ class Onboarding:
         self._resolver.exception_handler(Exception)(_unexpected)
         self._resolver.exception_handler(GrammarError)(lambda error: _problem(InvalidRequestError.of_grammar(error)))
         self._resolver.exception_handler(TenancyError)(_problem)
-        self._resolver.not_found(lambda _error: _problem(ResourceNotFoundError("the path is not part of this API")))
+        self._resolver.not_found(lambda _error: _problem(self._unmatched()))
 
     def __call__(self, event: Event, context: LambdaContext) -> dict[str, Any]:
         """Answer one call and write one log line."""
@@ -123,6 +123,17 @@ class Onboarding:
             return method(Call(self._resolver.current_event.raw_event, self._store, self._clock), **names)
 
         return answer
+
+    def _unmatched(self) -> TenancyError:
+        """Why the path is none of ours: API Gateway lets any text stand for a name, the resolver only some characters."""
+        names: Mapping[str, str] = self._resolver.current_event.raw_event.get("pathParameters") or {}
+        try:
+            for name, check in (("tenant", check_tenant_id), ("model", check_model_id), ("version", VersionId.parse)):
+                if name in names:
+                    check(names[name])
+        except GrammarError as error:
+            return InvalidRequestError.of_grammar(error)
+        return ResourceNotFoundError("the path is not part of this API")
 
     def _not_allowed(self, methods: list[str]) -> Callable[..., Response[str]]:
         def refuse(**names: str) -> Response[str]:

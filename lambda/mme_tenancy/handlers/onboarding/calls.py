@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 import json
 import re
 from collections.abc import Callable, Mapping
@@ -12,20 +10,26 @@ from typing import Any
 
 from aws_lambda_powertools.event_handler import Response
 
-from mme_facts.grammar import check_model_id, check_tenant_id
+from mme_facts.grammar import ID_PATTERN, check_model_id, check_tenant_id
 from mme_tenancy.clock import Clock
-from mme_tenancy.errors import InvalidRequestError, ModelNotFoundError, TenantNotFoundError, UnsupportedMediaTypeError
+from mme_tenancy.errors import ModelNotFoundError, TenantNotFoundError, UnsupportedMediaTypeError
 from mme_tenancy.handlers.http import Event, body_of, header_of
 from mme_tenancy.idempotency import IdempotencyKey, IdempotencyStore, StoredAnswer, idempotent
 from mme_tenancy.registry import Registry
 from mme_tenancy.routes import Model
-from mme_tenancy.shapes import Obj, Whole, parse_json
+from mme_tenancy.shapes import Obj, Text, Whole, parse_json
 from mme_tenancy.tenants import Tenant
 
-__all__ = ["LIMIT", "PAGE_ITEMS", "Call", "bad_cursor", "json_answer", "model_of", "tenant_of", "write_cursor"]
+__all__ = ["CURSORS", "LIMIT", "PAGE_ITEMS", "Call", "json_answer", "model_of", "tenant_of", "write_cursor"]
 
 PAGE_ITEMS, LIMIT = 50, Whole(1, 200)
 """How many items a page has unless the caller says so, and what it may say."""
+_NEXT = "the value of 'next' in the answer before"
+CURSORS = {
+    "models": Text(_NEXT, pattern=rf"models\.{ID_PATTERN}"),
+    "versions": Text(_NEXT, pattern=r"versions\.[1-9][0-9]{0,5}"),
+}
+"""Kind of a list -> its cursors: the last item of the page before. Callers are told to take them as they come."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +75,9 @@ class Call:
         return LIMIT.check("limit", int(text) if re.fullmatch("[1-9][0-9]{0,8}", text) else text)
 
     def cursor(self, kind: str) -> str | None:
-        """What `write_cursor` wrote for a list of this kind; raises `InvalidRequestError`."""
+        """The item that `write_cursor` wrote of for a list of this kind; raises `InvalidRequestError`."""
         text = self._parameter("cursor")
-        return None if text is None else _read_cursor(kind, text)
+        return None if text is None else CURSORS[kind].check("cursor", text).partition(".")[2]
 
     def once(self, tenant: str, request: Mapping[str, object], work: Callable[[], StoredAnswer], *, keep_seconds: int) -> Response[str]:
         """Answer ``work``, or what it answered before to the same ``Idempotency-Key``.
@@ -128,22 +132,7 @@ def json_answer(status: int, document: Mapping[str, object], headers: Mapping[st
 
 def write_cursor(kind: str, last: str) -> str:
     """The cursor behind the item ``last`` of a list of this kind."""
-    return base64.urlsafe_b64encode(f"{kind}:{last}".encode()).decode().rstrip("=")
-
-
-def bad_cursor() -> InvalidRequestError:
-    """The error for a cursor that is not one of the list."""
-    return InvalidRequestError("the cursor is not one of this list", field="cursor", allowed="the value of 'next' in the answer before")
-
-
-def _read_cursor(kind: str, text: str) -> str:
-    try:
-        got, last = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True).decode("ascii").split(":", 1)
-    except (binascii.Error, ValueError) as error:
-        raise bad_cursor() from error
-    if got != kind:
-        raise bad_cursor()
-    return last
+    return CURSORS[kind].check("cursor", f"{kind}.{last}")
 
 
 def _stored(given: StoredAnswer, *, replayed: bool) -> Response[str]:

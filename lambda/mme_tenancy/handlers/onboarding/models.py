@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 from aws_lambda_powertools.event_handler import Response
 
-from mme_facts.grammar import GrammarError, check_model_id
-from mme_tenancy.handlers.onboarding.calls import Call, bad_cursor, json_answer, model_of, tenant_of, write_cursor
+from mme_tenancy.handlers.onboarding.calls import Call, json_answer, model_of, tenant_of, write_cursor
 from mme_tenancy.registry import Registry
 
 __all__ = ["ModelCalls"]
@@ -26,12 +25,7 @@ class ModelCalls:
     def list_models(self, call: Call, tenant: str) -> Response[str]:
         """List a tenant's models by id."""
         tenant_of(self.registry, tenant)
-        cursor = call.cursor("models")
-        try:
-            after = None if cursor is None else check_model_id(cursor)
-        except GrammarError as error:
-            raise bad_cursor() from error
-        page = self.registry.models(tenant, limit=call.limit(), after=after)
+        page = self.registry.models(tenant, limit=call.limit(), after=call.cursor("models"))
         document: dict[str, object] = {"models": [model.document() for model in page.items]}
         if page.more and page.items:
             document["next"] = write_cursor("models", page.items[-1].model)

@@ -10,7 +10,7 @@ from aws_lambda_powertools.event_handler import Response
 from mme_facts.grammar import VersionId, check_model_id, check_tenant_id
 from mme_tenancy.bodies import registration_shape
 from mme_tenancy.errors import VersionNotFoundError
-from mme_tenancy.handlers.onboarding.calls import Call, bad_cursor, json_answer, model_of, write_cursor
+from mme_tenancy.handlers.onboarding.calls import Call, json_answer, model_of, write_cursor
 from mme_tenancy.idempotency import StoredAnswer
 from mme_tenancy.registration import UPLOAD_SECONDS, Registrar, read_registration
 from mme_tenancy.registry import Registry
@@ -50,8 +50,6 @@ class VersionCalls:
         """List a model's versions, newest first."""
         model_of(self.registry, tenant, model)
         cursor = call.cursor("versions")
-        if cursor is not None and not (cursor.isascii() and cursor.isdigit() and len(cursor) <= 6):
-            raise bad_cursor()
         page = self.registry.versions(tenant, model, limit=call.limit(), before=None if cursor is None else int(cursor))
         document: dict[str, object] = {"versions": [version.document() for version in page.items]}
         if page.more and page.items:

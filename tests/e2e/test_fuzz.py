@@ -1,0 +1,71 @@
+"""schemathesis calls the running API by the document that it serves, with real signatures: no answer is a surprise."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from mme_facts.api import OPERATIONS
+from tests.closed_schema import closed
+from tests.e2e.support import PROJECT, onboard_model
+
+CASES = 2000
+
+
+@pytest.fixture(scope="module")
+def model(platform, demo_models):
+    """A model that answers: its tenant and its id."""
+    folder, prepared = demo_models
+    first = prepared[0]
+    platform.admin_client().expect((200, 201), "PUT", f"/tenants/{first.tenant}", {})
+    onboard_model(platform.tenant_client(first.tenant), first.tenant, first.model, (folder / first.artifact).read_bytes(), first.rows[0])
+    return first.tenant, first.model
+
+
+@pytest.mark.e2e
+@pytest.mark.timeout(1500)
+def test_no_answer_of_thousands_of_calls_is_missing_in_the_document(platform, model, tmp_path):
+    document = platform.admin_client().expect((200,), "GET", "/openapi.json").json()
+    document["components"]["schemas"] = closed(document["components"]["schemas"])
+    (tmp_path / "openapi.json").write_text(json.dumps(document))
+    report = tmp_path / "report.json"
+    done = subprocess.run(
+        [
+            *(Path(sys.executable).with_name("schemathesis"), "--config-file", Path(__file__).parent / "fuzz" / "schemathesis.toml"),
+            *("run", tmp_path / "openapi.json", "--url", platform.state.output("ApiUrl").rstrip("/"), "--report-json-path", report),
+        ],
+        cwd=PROJECT,
+        env={**os.environ, **_environment(platform, *model)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-20_000:] + done.stderr[-2_000:]
+    outcome = json.loads(report.read_text())
+    assert (outcome["complete"], outcome["failures"], outcome["errors"]) == (True, [], []), done.stdout[-20_000:]
+    assert outcome["operations"]["tested"] == len(OPERATIONS)
+    assert {phase: told["status"] for phase, told in outcome["phases"].items()} == dict.fromkeys(
+        ("examples", "coverage", "fuzzing", "stateful"), "success"
+    )
+    assert outcome["test_cases"]["generated"] >= CASES, outcome["test_cases"]
+    accepted = {call: sum(phase["accepted"] for phase in phases.values()) for call, phases in outcome["valid_rates"].items()}
+    assert all(accepted.values()), f"calls that never got to work: {accepted}"
+
+
+def _environment(platform, tenant, model):
+    keys = platform.admin_keys
+    return {
+        "SCHEMATHESIS_HOOKS": "tests.e2e.fuzz.hooks",
+        "PYTHONPATH": os.pathsep.join((str(PROJECT), str(PROJECT / "lambda"))),
+        "FUZZ_KEY": keys.access_key_id,
+        "FUZZ_SECRET": keys.secret_access_key,
+        "FUZZ_TOKEN": keys.session_token,
+        "FUZZ_REGION": platform.state.region,
+        "FUZZ_TENANT": tenant,
+        "FUZZ_MODEL": model,
+    }
