@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from mme_constructs.endpoint_interface import IMultiModelEndpoint as IMultiModelEndpoint
     from mme_constructs.errors import ConfigurationError as ConfigurationError
     from mme_constructs.fleet_watch import FleetWatch as FleetWatch
+    from mme_constructs.heat_collector import HeatCollector as HeatCollector
+    from mme_constructs.heat_collector import HeatSettings as HeatSettings
     from mme_constructs.inference_component import InferenceComponent as InferenceComponent
     from mme_constructs.inference_component_endpoint import InferenceComponentEndpoint as InferenceComponentEndpoint
     from mme_constructs.lambda_code import LambdaCode as LambdaCode
@@ -77,6 +79,8 @@ __getattr__, __dir__ = attach(
         "DedicatedSettings": "multi_tenant_inference",
         "EndpointNetwork": "network",
         "FleetWatch": "fleet_watch",
+        "HeatCollector": "heat_collector",
+        "HeatSettings": "heat_collector",
         "FunctionSettings": "tenant_function",
         "IMultiModelEndpoint": "endpoint_interface",
         "ImageLocation": "container",

@@ -138,12 +138,7 @@ class ModelArtifactStore(Construct):
         self._grant(grantee, ["s3:GetObject"], self.models_prefix, "reads artifacts of every tenant and version below the prefix")
         if self._key is not None:
             self._key.grant_decrypt(grantee)
-        return iam.Grant.add_to_principal(
-            grantee=grantee,
-            actions=["s3:ListBucket"],
-            resource_arns=[self.bucket.bucket_arn],
-            conditions={"StringLike": {"s3:prefix": [f"{self.models_prefix}*"]}},
-        )
+        return self._grant_list(grantee, self.models_prefix)
 
     def grant_put_models(self, grantee: iam.IGrantable) -> iam.Grant:
         """Let ``grantee`` write artifacts of every tenant, by multipart upload too, and read back what a conditional write met."""
@@ -201,12 +196,27 @@ class ModelArtifactStore(Construct):
         sweeps = "deletes uploads and artifacts of every tenant that no record points to"
         self._grant(grantee, ["s3:GetObject", "s3:DeleteObject"], self.models_prefix, sweeps)
         self._grant(grantee, ["s3:GetObject", "s3:DeleteObject", "s3:AbortMultipartUpload"], grammar.INCOMING_PREFIX, sweeps)
-        prefixes = [f"{prefix}*" for prefix in (grammar.INCOMING_PREFIX, self.models_prefix)]
+        return self._grant_list(grantee, grammar.INCOMING_PREFIX, self.models_prefix)
+
+    def grant_read_heat(self, grantee: iam.IGrantable) -> iam.Grant:
+        """Let ``grantee`` list and get heat of every pool."""
+        if self._key is not None:
+            self._key.grant_decrypt(grantee)
+        self._grant(grantee, ["s3:GetObject"], grammar.HEAT_PREFIX, "reads heat of every pool and window below the prefix")
+        return self._grant_list(grantee, grammar.HEAT_PREFIX)
+
+    def grant_write_heat(self, grantee: iam.IGrantable) -> iam.Grant:
+        """Let ``grantee`` list, get and write heat of every pool."""
+        why = "writes heat of every pool and window below the prefix"
+        self._grant_put(grantee, ["s3:GetObject", "s3:PutObject"], grammar.HEAT_PREFIX, why)
+        return self._grant_list(grantee, grammar.HEAT_PREFIX)
+
+    def _grant_list(self, grantee: iam.IGrantable, *prefixes: str) -> iam.Grant:
         return iam.Grant.add_to_principal(
             grantee=grantee,
             actions=["s3:ListBucket"],
             resource_arns=[self.bucket.bucket_arn],
-            conditions={"StringLike": {"s3:prefix": prefixes}},
+            conditions={"StringLike": {"s3:prefix": [f"{prefix}*" for prefix in prefixes]}},
         )
 
     def restrict_to_vpc_endpoint(self, endpoint: ec2.IVpcEndpoint | str, *, allowed: Sequence[iam.IRole | str] = ()) -> None:

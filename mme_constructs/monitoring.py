@@ -26,6 +26,7 @@ from mme_facts.thresholds import RULES, USERS_HURT, Breach, Missing, Page, Rule
 
 if TYPE_CHECKING:
     from mme_constructs.endpoint_interface import IMultiModelEndpoint
+    from mme_constructs.heat_collector import HeatCollector
     from mme_constructs.model_admission import ModelAdmission
     from mme_constructs.sweeper import Sweeper
 
@@ -242,6 +243,17 @@ class MmeMonitoring(Construct):
             settings: what is different. Default: the construct's ``overrides``.
         """
         self._add(RULES["schedule-dead-letters"], self._source.including({"QueueName": queue.queue_name}), settings, of=queue)
+
+    def add_heat(self, collector: HeatCollector, settings: AlarmSettings | None = None) -> None:
+        """Alarms on heat that is not collected any more, on errors of the function that collects it, and on its lost schedules.
+
+        Args:
+            collector: the collector.
+            settings: what is different of ``heat-late``. Default: the construct's ``overrides``.
+        """
+        self._add_of_function("heat-late", "function", collector.function, settings)
+        self.add_function_errors("heat", collector.function)
+        self.add_schedule_dead_letters(collector.dead_letters)
 
     def add_tenants(self, log_group: logs.ILogGroup) -> None:
         """A table of the busiest tenants on the dashboard, from the invocation function's log group."""

@@ -14,6 +14,7 @@ from mme_constructs.artifact_store import ModelArtifactStore
 from mme_constructs.container import MultiModelContainer
 from mme_constructs.errors import AuthorizerError, NetworkError, PoolError
 from mme_constructs.fleet_watch import FleetWatch
+from mme_constructs.heat_collector import HeatCollector, HeatSettings
 from mme_constructs.lambda_code import LambdaCode
 from mme_constructs.model_admission import ADMISSION_SETTINGS, ModelAdmission, greatest_artifact_bytes
 from mme_constructs.monitoring import MmeMonitoring
@@ -71,6 +72,7 @@ class PlatformFunctions:
         admission: default 1,769 MB (one vCPU), 900 s: inspection is bound by the processor.
         fleet_watch: default 256 MB, 30 s.
         sweeper: default 512 MB, 240 s.
+        heat: default 512 MB, 300 s.
     """
 
     onboarding: FunctionSettings = field(default_factory=FunctionSettings)
@@ -78,6 +80,7 @@ class PlatformFunctions:
     admission: FunctionSettings = ADMISSION_SETTINGS
     fleet_watch: FunctionSettings = field(default_factory=lambda: FunctionSettings(memory_mb=256, timeout_seconds=30))
     sweeper: FunctionSettings = field(default_factory=lambda: FunctionSettings(memory_mb=512, timeout_seconds=240))
+    heat: FunctionSettings = field(default_factory=lambda: FunctionSettings(memory_mb=512, timeout_seconds=300))
 
     def placed(self, private_access: PrivateAccess) -> PlatformFunctions:
         """The same functions, placed in a VPC without a way to the internet."""
@@ -87,6 +90,7 @@ class PlatformFunctions:
             admission=private_access.function_settings(self.admission),
             fleet_watch=private_access.function_settings(self.fleet_watch),
             sweeper=private_access.function_settings(self.sweeper),
+            heat=private_access.function_settings(self.heat),
         )
 
 
@@ -144,6 +148,7 @@ class MultiTenantInference(Construct):
         max_artifact_bytes: greatest upload, packed bytes. Default: what the admission function inspects in its time: 9.6 GiB.
         throttle: how fast the API may be called. Default: `Throttle` as it stands.
         telemetry: what is logged of each invocation. Default: `TelemetrySettings` as it stands.
+        heat: how requests, bytes and cold loads per model are collected from the log. Default: `HeatSettings` as it stands.
         direct_access: whether tenants' sessions may, beside the API, upload below their own ``incoming/`` and invoke their own models at
             the endpoints, as applications do that call SageMaker themselves. Default: no.
         authorizer: who may call the API, `CognitoAuthorizer` or `LambdaAuthorizer`, instead of IAM principals. Tenants' sessions and the
@@ -172,6 +177,7 @@ class MultiTenantInference(Construct):
         max_artifact_bytes: int | None = None,
         throttle: Throttle | None = None,
         telemetry: TelemetrySettings | None = None,
+        heat: HeatSettings | None = None,
         direct_access: bool = False,
         authorizer: CognitoAuthorizer | LambdaAuthorizer | None = None,
         admin_trusted: iam.IPrincipal | None = None,
@@ -228,6 +234,8 @@ class MultiTenantInference(Construct):
             log_settings=log_settings,
         )
         """What inspects and activates uploads."""
+        self.heat = self._build_heat(HeatSettings() if heat is None else heat, functions.heat, log_settings)
+        """What collects heat, if something does."""
         self.sweeper = Sweeper(
             self,
             "Sweeper",
@@ -302,6 +310,21 @@ class MultiTenantInference(Construct):
             endpoint.node.add_dependency(private_access.downloads)
         return endpoint
 
+    def _build_heat(self, settings: HeatSettings, function_settings: FunctionSettings, log_settings: LogSettings) -> HeatCollector | None:
+        if not settings.enabled:
+            return None
+        return HeatCollector(
+            self,
+            "Heat",
+            log_group=self.api.invocation.log_group,
+            store=self.store,
+            pools=self.pools,
+            dedicated=self.dedicated,
+            settings=settings,
+            function_settings=function_settings,
+            log_settings=log_settings,
+        )
+
     def _build_pools(self, pools: Sequence[PoolSettings | ModelPool] | None, private_access: PrivateAccess | None) -> tuple[ModelPool, ...]:
         if pools is None:
             pools = [PoolSettings(container=MultiModelContainer.from_framework("xgboost", version="1.7-1"))]
@@ -331,6 +354,8 @@ class MultiTenantInference(Construct):
             for name, function in (("onboarding", self.api.onboarding.function), ("invocation", self.api.invocation.function)):
                 watched[0].add_function_throttles(function)
                 watched[0].add_function_errors(name, function)
+            if self.heat is not None:
+                watched[0].add_heat(self.heat)
             watched[0].add_tenants(self.api.invocation.log_group)
             watch = FleetWatch(
                 self, "FleetWatch", endpoints=[pool.endpoint for pool in self.pools], settings=function_settings, log_settings=log_settings

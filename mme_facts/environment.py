@@ -10,6 +10,8 @@ from enum import StrEnum
 __all__ = [
     "BUCKET_NAME",
     "CALLERS",
+    "HEAT",
+    "LOG_GROUP",
     "MAX_ARTIFACT_BYTES",
     "MODELS_PREFIX",
     "POOLS",
@@ -33,6 +35,9 @@ BUCKET_NAME = "MME_BUCKET_NAME"
 MODELS_PREFIX = "MME_MODELS_PREFIX"
 MAX_ARTIFACT_BYTES = "MME_MAX_ARTIFACT_BYTES"
 POOLS = "MME_POOLS"
+LOG_GROUP = "MME_LOG_GROUP"
+HEAT = "MME_HEAT"
+"""What `mme_facts.heat.HeatRules.dump` wrote."""
 TELEMETRY = "MME_TELEMETRY"
 """What `mme_facts.telemetry.LineSettings.dump` wrote."""
 CALLERS = "MME_CALLERS"

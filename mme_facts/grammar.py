@@ -8,9 +8,11 @@ from __future__ import annotations
 import hashlib
 import re
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 __all__ = [
     "ARTIFACT_SUFFIX",
+    "HEAT_NOTE_KEY",
     "HEAT_PREFIX",
     "ID_PATTERN",
     "INCOMING_PREFIX",
@@ -22,14 +24,18 @@ __all__ = [
     "VERSION_PATTERN",
     "ArtifactName",
     "GrammarError",
+    "HeatKey",
     "VersionId",
     "check_model_id",
+    "check_pool_name",
     "check_prefix",
     "check_sha256",
     "check_tenant_id",
     "component_name",
     "component_name_prefix",
     "artifact_pattern",
+    "heat_moment",
+    "heat_prefix",
     "tenant_pattern",
     "tenant_tag_value",
 ]
@@ -39,6 +45,8 @@ MODELS_PREFIX = "models/"
 INCOMING_PREFIX = "incoming/"
 """Where tenants upload; objects expire after a day."""
 HEAT_PREFIX = "heat/"
+HEAT_NOTE_KEY = f"{HEAT_PREFIX}recounted.json"
+"""Where the collector of heat notes up to when it counted all windows again."""
 RESULTS_PREFIX = "results/"
 ARTIFACT_SUFFIX = ".tar.gz"
 TENANT_TAG = "tenant"
@@ -51,6 +59,9 @@ VERSION_PATTERN = "v([1-9][0-9]{0,5})-([0-9a-f]{12})"
 SHA256_PATTERN = "[0-9a-f]{64}"
 """What a whole digest matches."""
 _ID, _VERSION, _SHA256 = re.compile(ID_PATTERN), re.compile(VERSION_PATTERN), re.compile(SHA256_PATTERN)
+_POOL = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
+_HEAT = re.compile(r"([0-9]{8}T[0-9]{6}Z)-([1-9][0-9]{0,5})s\.json\.gz")
+_HEAT_MOMENT = "%Y%m%dT%H%M%SZ"
 _PREFIX = re.compile(r"(?:[A-Za-z0-9!_.*'()-]+/)+")
 SHA256_RULE = "the 64 lower-case hexadecimal digits of the artifact's SHA-256"
 """The same in words."""
@@ -175,6 +186,65 @@ class ArtifactName:
 def artifact_pattern() -> str:
     """The IAM pattern of every version's artifact, relative to a prefix; nothing shorter or of another kind matches."""
     return "*/*/v*-*.tar.gz"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class HeatKey:
+    """Names the heat of one pool in one window: ``heat/<pool>/<start>-<seconds>s.json.gz``. Keys of a pool sort by time.
+
+    Attributes:
+        pool: the pool's name.
+        start: the window's beginning, epoch seconds.
+        seconds: its length.
+    """
+
+    pool: str
+    start: int
+    seconds: int
+
+    def __post_init__(self) -> None:
+        check_pool_name(self.pool)
+
+    @classmethod
+    def parse(cls, key: str) -> HeatKey:
+        """Parse an S3 key; raises `GrammarError`."""
+        pool, _, name = key.removeprefix(HEAT_PREFIX).partition("/")
+        match = _HEAT.fullmatch(name)
+        allowed = f"{HEAT_PREFIX}<pool>/<start>-<seconds>s.json.gz"
+        if match is None or not key.startswith(HEAT_PREFIX):
+            raise GrammarError("key", key, allowed)
+        try:
+            start = datetime.strptime(match[1], _HEAT_MOMENT).replace(tzinfo=UTC)
+        except ValueError:
+            raise GrammarError("key", key, allowed) from None
+        return cls(pool, int(start.timestamp()), int(match[2]))
+
+    @property
+    def end(self) -> int:
+        """The window's end, epoch seconds, which is not of it."""
+        return self.start + self.seconds
+
+    @property
+    def key(self) -> str:
+        """The S3 key."""
+        return f"{heat_prefix(self.pool)}{heat_moment(self.start)}-{self.seconds}s.json.gz"
+
+
+def check_pool_name(value: object) -> str:
+    """Return ``value`` if it can name a pool in keys, else raise `GrammarError`."""
+    if not isinstance(value, str) or not _POOL.fullmatch(value):
+        raise GrammarError("pool", value, "1 to 63 letters, digits and inner dots, hyphens and underscores")
+    return value
+
+
+def heat_prefix(pool: str) -> str:
+    """What the keys of a pool's heat start with."""
+    return f"{HEAT_PREFIX}{check_pool_name(pool)}/"
+
+
+def heat_moment(epoch_seconds: float) -> str:
+    """A moment as it stands in the keys of heat, such as ``20261130T012000Z``: it sorts by time."""
+    return datetime.fromtimestamp(epoch_seconds, UTC).strftime(_HEAT_MOMENT)
 
 
 def tenant_pattern(tenant: str) -> str:

@@ -109,11 +109,13 @@ FLEET_METRICS = (
 )
 HEAT_METRICS = (
     _heat("windows", "Count", _COUNT, "closed windows that were written"),
-    _heat("models", "Count", _LEVEL, "models with requests in the window"),
-    _heat("late_lines", "Count", _COUNT, "lines that came after their window was written"),
-    _heat("truncated", "Count", _COUNT, "1 when the window holds more models than the query returns"),
-    _heat("lag_seconds", "Seconds", _LEVEL, "age of the newest window that is not yet written"),
-    _heat("failed", "Count", _COUNT, "1 when a window could not be written"),
+    _heat("models", "Count", _LEVEL, "models with requests in the newest window of the pass"),
+    _heat("late_lines", "Count", _COUNT, "lines that came after their window was written, found when it was counted again"),
+    _heat("truncated", "Count", _COUNT, "written windows with more models than the query returns"),
+    _heat("unassigned", "Count", _COUNT, "requests of written windows to endpoints of no pool"),
+    _heat("missing", "Count", _LEVEL, "closed windows that are still to be written after the pass"),
+    _heat("lag_seconds", "Seconds", _LEVEL, "since the end of the newest window that is written"),
+    _heat("failed", "Count", _COUNT, "queries that failed or did not end in time"),
 )
 WARM_UP_METRICS = (
     _warm_up("models_warmed", "Count", _COUNT, "models called by a warm-up"),

@@ -20,6 +20,7 @@ from mme_facts.metrics import (
     ADMISSION_NAMESPACE,
     FLEET_NAMESPACE,
     FUNCTION_NAMESPACE,
+    HEAT_NAMESPACE,
     INSTANCE_NAMESPACE,
     INVOCATION_LINE_NAMESPACE,
     INVOCATION_NAMESPACE,
@@ -621,6 +622,25 @@ _RULES = (
         breach="above",
         threshold=0,
         missing_reason="Lambda publishes only when the function is called; a function that nobody calls is not throttled.",
+    ),
+    Rule(
+        id="heat-late",
+        title="Heat is not collected any more",
+        meaning=(
+            "The newest window whose requests are counted ended too long ago, or the collector does not run. Placement, warm-up, "
+            "planner and the split of costs work with old heat. Requests are served and logged; nothing is lost for a day."
+        ),
+        action="Read the collector's log: a query that fails, the account's limit of queries, a missing permission or a time-out.",
+        section="tenants",
+        measured="time since the end of the newest collected window",
+        signals=_one(HEAT_NAMESPACE, "lag_seconds", "Maximum"),
+        expression="value",
+        breach="above",
+        threshold=1800,
+        unit=" min",
+        shown_per=60,
+        missing="missing",
+        missing_reason="The collector publishes in every run: without data it does not run, and the alarm shows that it cannot tell.",
     ),
     Rule(
         id="warm-up-failed",

@@ -25,6 +25,7 @@ def apply(function_allows: FunctionAllows) -> None:
     """Patch the emulator in this process."""
     _verify_the_rest_of_a_token()
     _join_lists_in_claims()
+    _check_what_users_write()
     _evaluate_the_whole_policy()
     _ask_functions_policies(function_allows)
     _apply_resource_policies()
@@ -100,6 +101,39 @@ def _join_lists_in_claims() -> None:
         return stringify({name: ",".join(map(str, value)) if isinstance(value, list) else value for name, value in (claims or {}).items()})
 
     apigateway_v1._stringify_claims = joined
+
+
+def _check_what_users_write() -> None:
+    """Users write, at sign-up and later, only attributes that their app client may write, and never again what cannot change.
+
+    Reason: the emulator lets them write every attribute, so a user could choose whose tenant it is, where Cognito refuses (Amazon Cognito,
+    Working with user attributes).
+    """
+    from ministack.core.responses import error_response_json
+    from ministack.services import cognito
+
+    def checked(operation: Callable[[Any], Any], client_of: Callable[[Mapping[str, Any]], str], *, later: bool) -> Callable[[Any], Any]:
+        def check(data: Mapping[str, Any]) -> Any:
+            client_id = client_of(data)
+            pool = next((pool for _, pool in cognito._all_pools() if client_id in pool["_clients"]), None)
+            names = [attribute.get("Name") for attribute in data.get("UserAttributes") or []]
+            if pool is not None and not set(names) <= _writable(pool, client_id, names, later=later):
+                return error_response_json("NotAuthorizedException", "A client attempted to write unauthorized attribute", 400)
+            return operation(data)
+
+        return check
+
+    def client_of_token(data: Mapping[str, Any]) -> str:
+        return str(cognito._token_claims(data.get("AccessToken", "")).get("client_id"))
+
+    cognito._sign_up = checked(cognito._sign_up, lambda data: str(data.get("ClientId")), later=False)
+    cognito._update_user_attributes = checked(cognito._update_user_attributes, client_of_token, later=True)
+
+
+def _writable(pool: Mapping[str, Any], client_id: str, names: Sequence[Any], *, later: bool) -> set[Any]:
+    allowed = set(pool["_clients"][client_id].get("WriteAttributes") or names)
+    fixed = {row["Name"] for row in pool.get("SchemaAttributes") or () if row.get("Mutable") is False}
+    return allowed - fixed if later else allowed
 
 
 def _evaluate_the_whole_policy() -> None:

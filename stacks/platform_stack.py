@@ -47,8 +47,9 @@ class PlatformStack(cdk.Stack):
                 onboarding=FunctionSettings(reserved_concurrency=50),
                 invocation=FunctionSettings(reserved_concurrency=150),
                 admission=FunctionSettings(memory_mb=1769, timeout_seconds=900, reserved_concurrency=15),
-                fleet_watch=FunctionSettings(memory_mb=256, timeout_seconds=30, reserved_concurrency=4),
+                fleet_watch=FunctionSettings(memory_mb=256, timeout_seconds=30, reserved_concurrency=3),
                 sweeper=FunctionSettings(memory_mb=512, timeout_seconds=240, reserved_concurrency=1),
+                heat=FunctionSettings(memory_mb=512, timeout_seconds=300, reserved_concurrency=1),
             ),
             # It would cost an instance while nothing places models there.
             dedicated=DedicatedSettings(enabled=False),
@@ -59,6 +60,7 @@ class PlatformStack(cdk.Stack):
         cdk.CfnOutput(self, "AlarmTopicArn", value=monitoring.topic.topic_arn, description="Subscribe the people on call to it")
         cdk.CfnOutput(self, "EndpointName", value=pool.endpoint.endpoint_name, description="Shared multi-model endpoint")
         cdk.CfnOutput(self, "ApiUrl", value=platform.api.url, description="Tenant API")
+        cdk.CfnOutput(self, "InvocationLogGroup", value=platform.api.invocation.log_group.log_group_name, description="One line a request")
         cdk.CfnOutput(self, "TenantAccessRoleArn", value=platform.tenant_access.role.role_arn, description="Role of tenants' sessions")
         cdk.CfnOutput(self, "PlatformAdminRoleArn", value=platform.admin.role.role_arn, description="Role of the platform's administrators")
         acknowledge(self, _DECISIONS)

@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 from mme_facts import environment
 from mme_facts.environment import Callers, Pool, SweepTimes
 from mme_facts.grammar import check_prefix
+from mme_facts.heat import HeatRules
 from mme_facts.telemetry import LineSettings
 
-__all__ = ["AdmissionSettings", "InvocationSettings", "OnboardingSettings", "SettingError", "SweepSettings"]
+__all__ = ["AdmissionSettings", "HeatSettings", "InvocationSettings", "OnboardingSettings", "SettingError", "SweepSettings"]
 
 
 class SettingError(Exception):
@@ -173,3 +174,30 @@ class SweepSettings:
                 f"environment variable {environment.SWEEP_TIMES} is {value!r}: it must be what environment.dump_sweep_times writes"
             ) from error
         return cls(_text(variables, environment.TABLE_NAME), _text(variables, environment.BUCKET_NAME), _prefix(variables), times)
+
+
+@dataclass(frozen=True, slots=True)
+class HeatSettings:
+    """Settings of the heat collector.
+
+    Attributes:
+        bucket_name: where heat goes.
+        log_group: the invocation function's log group.
+        rules: what is counted where and when.
+    """
+
+    bucket_name: str
+    log_group: str
+    rules: HeatRules
+
+    @classmethod
+    def read(cls, variables: Mapping[str, str]) -> HeatSettings:
+        """Read them; raises `SettingError`."""
+        value = _text(variables, environment.HEAT)
+        try:
+            rules = HeatRules.load(value)
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise SettingError(
+                f"environment variable {environment.HEAT} is {value!r}: it must be what mme_facts.heat.HeatRules writes ({error})"
+            ) from error
+        return cls(_text(variables, environment.BUCKET_NAME), _text(variables, environment.LOG_GROUP), rules)

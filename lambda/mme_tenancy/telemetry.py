@@ -10,12 +10,25 @@ import sys
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
+from typing import TYPE_CHECKING
 
 from mme_facts import telemetry
-from mme_facts.metrics_own import ADMISSION_METRICS, ADMISSION_NAMESPACE, FLEET_METRICS, FLEET_NAMESPACE, SWEEP_METRICS, SWEEP_NAMESPACE
+from mme_facts.metrics_own import (
+    ADMISSION_METRICS,
+    ADMISSION_NAMESPACE,
+    FLEET_METRICS,
+    FLEET_NAMESPACE,
+    HEAT_METRICS,
+    HEAT_NAMESPACE,
+    SWEEP_METRICS,
+    SWEEP_NAMESPACE,
+)
 from mme_facts.telemetry import LineSettings
 
-__all__ = ["admission_line", "fleet_line", "invocation_line", "sweep_line", "write_line"]
+if TYPE_CHECKING:
+    from mme_tenancy.heat_collection import Collected
+
+__all__ = ["admission_line", "fleet_line", "heat_line", "invocation_line", "sweep_line", "write_line"]
 
 _DEFAULT = LineSettings()
 
@@ -102,6 +115,21 @@ def sweep_line(function_name: str, done: Mapping[str, object], *, epoch_seconds:
     units = [(row.name, row.unit) for row in SWEEP_METRICS]
     line: dict[str, object] = {"message": "swept", "function": function_name, **done}
     line["_aws"] = _metadata(SWEEP_NAMESPACE, [("function",)], units, epoch_seconds)
+    return _text(line)
+
+
+def heat_line(function_name: str, collected: Collected, *, epoch_seconds: float) -> str:
+    """The metrics of a pass of the heat collector, as JSON text.
+
+    Args:
+        function_name: the collector's name, the metrics' only dimension.
+        collected: what the pass did.
+        epoch_seconds: now.
+    """
+    values = {row.name: getattr(collected, row.name) for row in HEAT_METRICS}
+    line: dict[str, object] = {"function": function_name, **{name: value for name, value in values.items() if value is not None}}
+    units = [(row.name, row.unit) for row in HEAT_METRICS if row.name in line]
+    line["_aws"] = _metadata(HEAT_NAMESPACE, [("function",)], units, epoch_seconds)
     return _text(line)
 
 

@@ -24,11 +24,14 @@ OPERATIONS = ("DescribeQueries", "GetQueryResults", "StartQuery", "StopQuery")
 
 _MOST_GROUPS = 50
 _MOST_SECONDS = 100_000_000_000
+_MOST_UNDER_WAY = 30
+"""Queries that an account runs at once (API reference: StartQuery)."""
 _KEPT_QUERIES = 1000
 _KEPT_ROWS = 100_000
 """Rows of all answers together: the oldest queries are forgotten when there are more. The newest answer stays whatever its size."""
 _THREADS = 2
 
+_UNDER_WAY = ("Scheduled", "Running")
 Status = Literal["Scheduled", "Running", "Complete", "Failed", "Cancelled"]
 LogSource = Callable[[str, float, float], Callable[[], Sequence[Event]] | None]
 """How to read, on any thread, the events of a log group between two moments in epoch milliseconds, both inclusive.
@@ -115,6 +118,8 @@ class QueryRuns:
             readers.append(reader)
         query = _Query(str(uuid.uuid4()), given["queryString"], groups, self._now(), limit)
         with self._lock:
+            if sum(other.status in _UNDER_WAY for other in self._queries.values()) >= _MOST_UNDER_WAY:
+                raise AwsError("LimitExceededException", f"The account runs {_MOST_UNDER_WAY} queries already.")
             self._queries[query.id] = query
             for name in list(self._queries)[: max(0, len(self._queries) - _KEPT_QUERIES)]:
                 del self._queries[name]
@@ -176,7 +181,7 @@ class QueryRuns:
     def _stop(self, given: Mapping[str, Any]) -> dict[str, Any]:
         with self._lock:
             query = self._query(given["queryId"])
-            if query.status not in ("Scheduled", "Running"):
+            if query.status not in _UNDER_WAY:
                 raise AwsError("InvalidParameterException", f"The query {query.id} is {query.status}: only one that runs can be stopped.")
             query.status, query.ended = "Cancelled", self._now()
         return {"success": True}

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from mme_local.authorizers import refusal_of_token
-from tests.local.tokens import ECHO, UserPool, call, claims_of
+from tests.local.tokens import ECHO, PASSWORD, UserPool, call, claims_of
 
 FORGERIES = [
     "expired",
@@ -156,6 +156,30 @@ def test_the_resource_policy_of_the_api_must_allow_what_the_token_opens(module_b
     assert call(module_bench, api(allowing, refusing), token).status_code == 403
     assert call(module_bench, api(refusing), token).status_code == 403
     assert call(module_bench, api(refusing)).status_code == 401
+
+
+def test_users_write_only_what_their_application_may_write(module_bench, pool):
+    idp = module_bench.client("cognito-idp")
+    access = pool.sign_in("ann")["AccessToken"]
+    tenant, email = {"Name": "custom:tenant", "Value": "globex"}, {"Name": "email", "Value": "ann@example.com"}
+    idp.update_user_attributes(AccessToken=access, UserAttributes=[email])
+    for attributes in ([tenant], [email, tenant]):
+        with pytest.raises(idp.exceptions.NotAuthorizedException):
+            idp.update_user_attributes(AccessToken=access, UserAttributes=attributes)
+        with pytest.raises(idp.exceptions.NotAuthorizedException):
+            idp.sign_up(ClientId=pool.client_id, Username="eve", Password=PASSWORD, UserAttributes=attributes)
+    assert claims_of(pool.sign_in("ann")["IdToken"])["custom:tenant"] == "acme"
+
+
+def test_an_application_without_a_list_lets_users_write_every_attribute_as_on_aws(module_bench):
+    idp = module_bench.client("cognito-idp")
+    pool = UserPool.create(module_bench.cloud)
+    pool.add_user("eve", custom_tenant="acme")
+    flows = ["ALLOW_USER_PASSWORD_AUTH"]
+    client = idp.create_user_pool_client(UserPoolId=pool.id, ClientName="open", ExplicitAuthFlows=flows)["UserPoolClient"]["ClientId"]
+    access = pool.sign_in("eve", client)["AccessToken"]
+    idp.update_user_attributes(AccessToken=access, UserAttributes=[{"Name": "custom:tenant", "Value": "globex"}])
+    assert claims_of(pool.sign_in("eve", client)["IdToken"])["custom:tenant"] == "globex"
 
 
 @pytest.mark.parametrize("header", [None, [], {}, {"alg": "none"}, {"alg": "HS256"}, {"alg": ["RS256"]}])

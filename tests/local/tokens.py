@@ -8,6 +8,7 @@ import hmac
 import json
 import time
 import uuid
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -99,7 +100,8 @@ class UserPool:
         idp.admin_create_user(UserPoolId=self.id, Username=name, UserAttributes=given, MessageAction="SUPPRESS")
         idp.admin_set_user_password(UserPoolId=self.id, Username=name, Password=PASSWORD, Permanent=True)
         for group in groups:
-            idp.create_group(UserPoolId=self.id, GroupName=group)
+            with suppress(idp.exceptions.GroupExistsException):
+                idp.create_group(UserPoolId=self.id, GroupName=group)
             idp.admin_add_user_to_group(UserPoolId=self.id, Username=name, GroupName=group)
 
     def sign_in(self, name: str, client_id: str = "") -> dict[str, str]:
@@ -152,7 +154,7 @@ class UserPool:
             "HS256 with the public key in PEM": hs256(claims, pem, kid=kid),
             "HS256 with the public key in DER": hs256(claims, der, kid=kid),
             "another algorithm's name": f"{encoded({'alg': 'RS512', 'kid': kid})}.{encoded(claims)}.{signature}",
-            "tampered payload": f"{first}.{encoded(claims | {'custom:tenant': 'globex'})}.{signature}",
+            "tampered payload": f"{first}.{encoded(claims | {'custom:tenant': 'initech'})}.{signature}",
             "without a signature": f"{first}.{encoded(claims)}.",
             "two parts": f"{first}.{encoded(claims)}",
             "unknown kid": rs256(claims, stranger, kid="unknown"),

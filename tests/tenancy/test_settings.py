@@ -3,8 +3,9 @@ from __future__ import annotations
 import pytest
 
 from mme_facts.environment import Pool, SweepTimes, dump_pools, dump_sweep_times
+from mme_facts.heat import HeatRules
 from mme_facts.telemetry import MOST_TENANTS, LineSettings
-from mme_tenancy.settings import AdmissionSettings, InvocationSettings, OnboardingSettings, SettingError, SweepSettings
+from mme_tenancy.settings import AdmissionSettings, HeatSettings, InvocationSettings, OnboardingSettings, SettingError, SweepSettings
 
 POOL = Pool("shared", "xgboost", "endpoint-a", "AllTraffic")
 VARIABLES = {
@@ -87,3 +88,24 @@ def test_tenants_with_metrics_of_their_own_are_bounded():
 def test_times_that_cannot_be_read_are_named(value):
     with pytest.raises(SettingError, match="MME_SWEEP_TIMES"):
         SweepSettings.read({**VARIABLES, "MME_SWEEP_TIMES": value})
+
+
+HEAT = {"MME_BUCKET_NAME": "artifacts", "MME_LOG_GROUP": "lines", "MME_HEAT": HeatRules({"xgboost": ("endpoint-a",)}).dump()}
+
+
+def test_the_collectors_settings_are_read_typed():
+    assert HeatSettings.read(HEAT) == HeatSettings("artifacts", "lines", HeatRules({"xgboost": ("endpoint-a",)}))
+
+
+@pytest.mark.parametrize("name", HEAT)
+def test_a_missing_variable_of_the_collector_is_named(name):
+    with pytest.raises(SettingError, match=f"{name} is missing"):
+        HeatSettings.read({**HEAT, name: ""})
+
+
+@pytest.mark.parametrize(
+    "value", ["{", "5", "{}", '{"pools": {}}', '{"pools": {"a": ["e"]}, "window_seconds": 7}', '{"pools": {"a": ["e"]}, "more": 1}']
+)
+def test_what_the_collector_cannot_be_told_is_named(value):
+    with pytest.raises(SettingError, match="MME_HEAT"):
+        HeatSettings.read({**HEAT, "MME_HEAT": value})

@@ -26,6 +26,8 @@ from mme_constructs import (
     EndpointNetwork,
     FleetWatch,
     FunctionSettings,
+    HeatCollector,
+    HeatSettings,
     ImageLocation,
     IMultiModelEndpoint,
     InferenceComponent,
@@ -153,3 +155,5 @@ except ConfigurationError as error:
 WATCH: type[FleetWatch] = FleetWatch
 TELEMETRY: TelemetrySettings = TelemetrySettings(tenants=["acme"], access_share=0.01, slow_ms=500)
 SWEEPER: type[Sweeper] = Sweeper
+COLLECTOR: type[HeatCollector] = HeatCollector
+HEAT: HeatSettings = HeatSettings(window_minutes=1, delay_seconds=30)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from mme_tenancy.aws.sweeping import EventsClient
 
-__all__ = ["dynamodb_client", "events_client", "runtime_client", "s3_client", "sagemaker_client"]
+__all__ = ["dynamodb_client", "events_client", "logs_client", "runtime_client", "s3_client", "sagemaker_client"]
 
 _CONNECT_SECONDS = 2
 
@@ -66,3 +66,10 @@ def sagemaker_client(session: boto3.Session) -> SageMakerClient:
     """The control plane's client: short timeouts, because the next minute asks again."""
     config = Config(retries={"mode": "standard", "total_max_attempts": 3}, connect_timeout=_CONNECT_SECONDS, read_timeout=5)
     return session.client("sagemaker", config=config)
+
+
+def logs_client(session: boto3.Session) -> Any:
+    """CloudWatch Logs' client, for queries; the stubs of it are no dependency of ours."""
+    config = Config(retries={"mode": "standard", "total_max_attempts": 4}, connect_timeout=_CONNECT_SECONDS, read_timeout=30)
+    client: Any = session.client
+    return client("logs", config=config)

@@ -8,16 +8,24 @@ import json
 import os
 from collections.abc import Callable, Mapping
 from functools import cache
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from mme_facts.problems import CONTENT_TYPE
 from mme_tenancy.errors import InvalidRequestError, TenancyError
 
-__all__ = ["Event", "answer", "at_cold_start", "body_of", "header_of", "problem_answer", "problem_headers"]
+__all__ = ["Event", "LambdaContext", "answer", "at_cold_start", "body_of", "header_of", "problem_answer", "problem_headers"]
 
 Event = Mapping[str, Any]
 """A proxy event of a REST API, or any other event of a function."""
 _T = TypeVar("_T")
+
+
+class LambdaContext(Protocol):
+    """What is used of Lambda's context object."""
+
+    def get_remaining_time_in_millis(self) -> int:
+        """Milliseconds until the function is stopped."""
+        ...
 
 
 def at_cold_start(build: Callable[[], _T]) -> Callable[[], _T]:

@@ -10,7 +10,7 @@ import os
 import random
 import traceback
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import boto3
 
@@ -35,7 +35,7 @@ from mme_tenancy.errors import (
     TenancyError,
     TenantNotFoundError,
 )
-from mme_tenancy.handlers.http import Event, answer, at_cold_start, body_of, header_of, problem_answer
+from mme_tenancy.handlers.http import Event, LambdaContext, answer, at_cold_start, body_of, header_of, problem_answer
 from mme_tenancy.invocation import InvocationRequest, Invoker
 from mme_tenancy.registry import Registry
 from mme_tenancy.retries import Failure
@@ -53,14 +53,6 @@ _MAX_START_SECONDS = 10.0
 """The gateway's clock is believed up to this: a function starts in less, so more is a wrong clock."""
 _ANSWER_BYTES = api_binary_body_bytes()
 (_ROLES,) = (operation.roles for operation in OPERATIONS if operation.function is Function.INVOCATION)
-
-
-class LambdaContext(Protocol):
-    """What is used of Lambda's context object."""
-
-    def get_remaining_time_in_millis(self) -> int:
-        """Milliseconds until the function is stopped."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from functools import partial
 
 import pytest
@@ -51,3 +52,24 @@ def test_the_newest_answer_stays_whatever_its_size(runs, monkeypatch):
     newest = complete(runs)
     assert len(runs.serve("GetQueryResults", {"queryId": newest})["results"]) == 40
     assert len(runs.serve("DescribeQueries", {})["queries"]) == 1
+
+
+def test_an_account_runs_thirty_queries_at_once_and_no_more():
+    gate = threading.Event()
+
+    def read():
+        gate.wait(30)
+        return []
+
+    runs = QueryRuns(lambda _group, _start, _end: read, lambda: float(NOW))
+    given = {"logGroupName": "g", "startTime": NOW - 60, "endTime": NOW + 60, "queryString": "fields n"}
+    try:
+        first, *_others = [runs.serve("StartQuery", given)["queryId"] for _ in range(30)]
+        with pytest.raises(AwsError, match="30 queries") as refused:
+            runs.serve("StartQuery", given)
+        assert refused.value.code == "LimitExceededException"
+        runs.serve("StopQuery", {"queryId": first})
+        runs.serve("StartQuery", given)
+    finally:
+        gate.set()
+        runs.close()

@@ -1,0 +1,490 @@
+"""The whole lifecycle of versions under faults: the domain's own code over fakes, where every AWS call may fail in every way.
+
+A call can fail before it does anything, fail after it did everything, be sent twice by the client, or time out and take effect later. The
+process can end before or after any call. Events come twice, late, in another order, or never. In the middle of any call others act.
+Whatever happens, the invariants hold after every step, and when the faults end, sweeps alone bring everything to its end.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import tarfile
+from collections.abc import Callable, Iterable
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import cache, partial
+from typing import Any, ClassVar
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from mme_facts.environment import Pool
+from mme_facts.grammar import ArtifactName
+from mme_tenancy.admission import Admission, AdmissionDelayedError
+from mme_tenancy.artifacts import UploadedObject
+from mme_tenancy.clock import timestamp
+from mme_tenancy.errors import TenancyError
+from mme_tenancy.invocation import Invoker, ModelReply
+from mme_tenancy.purge import ARTIFACT_STATES
+from mme_tenancy.registration import UPLOAD_SECONDS, Registrar, Registration
+from mme_tenancy.registry import Change, Record
+from mme_tenancy.retries import RuntimeFault
+from mme_tenancy.routes import Model
+from mme_tenancy.sweep import Sweeper
+from mme_tenancy.tenants import Tenant, Usage
+from mme_tenancy.testing import FakeClock, MemoryArtifacts, MemoryRegistry, MemorySigner, booster
+from mme_tenancy.testing_sweep import MemorySweepIndex, MemorySweepObjects
+from mme_tenancy.usage import usage_of
+from mme_tenancy.versions import MOVES, Sample, State, Version
+
+TENANTS, MODELS, NOTES = ("acme", "globex"), ("iris",), ("one", "two", "three", "bad")
+HOUR, DAY = 3600.0, 86_400.0
+FINAL = frozenset({State.READY, State.ACTIVE, State.REJECTED, State.EXPIRED, State.PURGED})
+POOL = Pool("shared", "xgboost", "endpoint-a", "AllTraffic")
+SAMPLE = Sample("text/csv", b"1,2", "text/csv")
+
+
+Plan = list[tuple[int, "How", int]]
+
+
+class Killed(BaseException):
+    """The process ended here."""
+
+
+class How(StrEnum):
+    """How a call goes wrong."""
+
+    BEFORE = "before"
+    AFTER = "after"
+    TWICE = "twice"
+    LATE = "late"
+    KILLED_BEFORE = "killed before"
+    KILLED_AFTER = "killed after"
+    MEANWHILE = "meanwhile"
+
+
+@dataclass
+class Faults:
+    """What will go wrong next.
+
+    Attributes:
+        planned: how many calls pass before each fault, and which.
+        late: calls that timed out and take effect some time.
+        others: who may act in the middle of a call.
+    """
+
+    planned: list[tuple[int, How, int]] = field(default_factory=list)
+    late: list[Callable[[], object]] = field(default_factory=list)
+    others: list[Callable[[], object]] = field(default_factory=list)
+    calls: int = 0
+
+    def next(self, name: str) -> tuple[How, int] | None:
+        """The fault of this call, if it has one. Others act between a read and the write that follows from it."""
+        self.calls += 1
+        if not self.planned:
+            return None
+        skip, how, number = self.planned[0]
+        if skip > 0:
+            self.planned[0] = (skip - 1, how, number)
+            return None
+        if how is How.MEANWHILE and name != "write":
+            return None
+        self.planned.pop(0)
+        return how, number
+
+    @contextmanager
+    def none(self):
+        planned, self.planned = self.planned, []
+        try:
+            yield
+        finally:
+            self.planned = planned
+
+
+class Faulty:
+    """An adapter whose calls go wrong as planned."""
+
+    READS: ClassVar[frozenset[str]] = frozenset(
+        {"read", "tenant", "model", "version", "claim", "models", "versions", "due", "cursors", "upload", "stored", "listed"}
+    )
+
+    def __init__(self, target: object, faults: Faults, error: Callable[[str], Exception] = ConnectionError) -> None:
+        self._target, self._faults, self._error = target, faults, error
+
+    def __getattr__(self, name: str) -> Any:
+        call = getattr(self._target, name)
+        if not callable(call):
+            return call
+
+        def faulty(*args: object, **kwargs: object) -> object:
+            def perform() -> object:
+                return call(*args, **kwargs)
+
+            fault = self._faults.next(name)
+            return perform() if fault is None else self._go_wrong(name, perform, *fault)
+
+        return faulty
+
+    def _go_wrong(self, name: str, perform: Callable[[], object], how: How, number: int) -> object:
+        match how:
+            case How.BEFORE:
+                raise self._error(f"{name}: {how}")
+            case How.KILLED_BEFORE:
+                raise Killed(name)
+            case How.MEANWHILE:
+                with self._faults.none(), suppress(Exception):
+                    self._faults.others[number % len(self._faults.others)]()
+                return perform()
+            case How.LATE:
+                if name not in self.READS:
+                    self._faults.late.append(perform)
+                raise self._error(f"{name}: timed out")
+        done = perform()
+        if how is How.TWICE:
+            return perform() if name not in self.READS else done
+        if how is How.KILLED_AFTER:
+            raise Killed(name)
+        raise self._error(f"{name}: {how}")
+
+
+class Runtime:
+    """SageMaker's runtime: it loads what lies below the models prefix and answers with the digest of it."""
+
+    def __init__(self, artifacts: MemoryArtifacts) -> None:
+        self._artifacts = artifacts
+
+    def invoke(self, target: Any, _request: object, _timeout_seconds: float) -> ModelReply:
+        body = self._artifacts.admitted.get(f"models/{target.target_model}")
+        if body is None:
+            raise RuntimeFault("ValidationError", 400, None, "Could not find model data")
+        if body in BAD:
+            raise RuntimeFault("ModelError", 424, 500)
+        return ModelReply(hashlib.sha256(body).hexdigest().encode(), "text/plain")
+
+
+@cache
+def artifact_of(tenant: str, model: str, note: str) -> bytes:
+    """A tenant's artifact: no two tenants or models have the same."""
+    content, buffer = booster(f"{tenant} {model} {note}"), io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:gz") as archive:
+        header = tarfile.TarInfo("xgboost-model")
+        header.size = len(content)
+        archive.addfile(header, io.BytesIO(content))
+    return buffer.getvalue()
+
+
+BAD = frozenset(artifact_of(tenant, model, "bad") for tenant in TENANTS for model in MODELS)
+
+
+class Events:
+    """The sweep's way to call admission: one more event in the queue."""
+
+    def __init__(self, queue: list[UploadedObject]) -> None:
+        self._queue = queue
+
+    def resume(self, upload: UploadedObject) -> None:
+        self._queue.append(upload)
+
+
+class Machine(RuleBasedStateMachine):
+    """Tenants, events, time and the sweep, in any order. Class attributes are the parts that a mutant replaces."""
+
+    registry_class: ClassVar[type[MemoryRegistry]] = MemoryRegistry
+    admission_class: ClassVar[type[Admission]] = Admission
+    sweeper_class: ClassVar[type[Sweeper]] = Sweeper
+    artifacts_class: ClassVar[type[MemoryArtifacts]] = MemoryArtifacts
+
+    @initialize()
+    def begin(self) -> None:
+        self.clock, self.faults = FakeClock(), Faults()
+        self.registry, self.artifacts = self.registry_class(), self.artifacts_class()
+        self.objects = MemorySweepObjects(self.artifacts)
+        self.index = MemorySweepIndex(self.registry)
+        self.events: list[UploadedObject] = []
+        self.signed: dict[ArtifactName, float] = {}
+        self.bodies: dict[ArtifactName, bytes] = {}
+        self.expired_by_s3: set[ArtifactName] = set()
+        self.seen: dict[tuple[str, str, int], Version] = {}
+        self.faults.others = [
+            lambda: self._deliver(0, again=False, faulty=False),
+            lambda: self._deliver(-1, again=True, faulty=False),
+            lambda: self._tick(faulty=False),
+            *(partial(self._activate, tenant, "iris", number, faulty=False) for tenant in TENANTS for number in (0, 1)),
+            lambda: self._retire("acme", "iris", 0, faulty=False),
+            lambda: self._register("acme", "iris", "one", faulty=False),
+        ]
+        now = self._now()
+        for tenant in TENANTS:
+            self.registry.write(Change(None, Tenant(tenant, now, now)))
+
+    # --- the parts, whole or faulty
+
+    def _part(self, target: object, *, faulty: bool, error: Callable[[str], Exception] = ConnectionError) -> Any:
+        return Faulty(target, self.faults, error) if faulty else target
+
+    def _registrar(self, *, faulty: bool) -> Registrar:
+        return Registrar(self._part(self.registry, faulty=faulty), MemorySigner(self.clock), [POOL], self.clock, lambda: 0.5)
+
+    def _admission(self, *, faulty: bool) -> Admission:
+        runtime = self._part(Runtime(self.artifacts), faulty=faulty, error=lambda _what: RuntimeFault("ReadTimeout"))
+        invoker = Invoker(runtime, self.clock, lambda: 0.5)
+        registry, artifacts = self._part(self.registry, faulty=faulty), self._part(self.artifacts, faulty=faulty)
+        return self.admission_class(registry, artifacts, invoker, [POOL], self.clock)
+
+    def _sweeper(self, *, faulty: bool) -> Sweeper:
+        parts = (self.registry, self.index, self.objects, Events(self.events))
+        registry, index, objects, admissions = (self._part(part, faulty=faulty) for part in parts)
+        return self.sweeper_class(registry, index, objects, admissions, self.clock)
+
+    # --- what can happen
+
+    def _register(self, tenant: str, model: str, note: str, *, faulty: bool = True) -> None:
+        body = artifact_of(tenant, model, note)
+        registration = Registration(hashlib.sha256(body).hexdigest(), len(body), "xgboost", SAMPLE)
+        registered = self._registrar(faulty=faulty).register(tenant, model, registration)
+        self.signed[registered.version.name] = self.clock.now
+
+    def _deliver(self, number: int, *, again: bool, faulty: bool = True) -> None:
+        """Lambda runs admission for an event; one that fails is delivered again some time, or not."""
+        if not self.events:
+            return
+        upload = self.events[number % len(self.events)]
+        if not again:
+            self.events.remove(upload)
+        self._admission(faulty=faulty).admit(upload, deadline=self.clock.monotonic() + 60)
+
+    def _tick(self, *, faulty: bool = True) -> None:
+        self._sweeper(faulty=faulty).tick(deadline=self.clock.monotonic() + 1e9)
+
+    def _activate(self, tenant: str, model: str, number: int, *, faulty: bool = True) -> None:
+        from mme_tenancy.activation import activate
+
+        registry = self._part(self.registry, faulty=faulty)
+        record = registry.model(tenant, model)
+        if record is None:
+            return
+        version = registry.version(tenant, model, 1 + number % record.last_version)
+        current = registry.version(tenant, model, record.route.number) if record.route else None
+        registry.write(*activate(record, version, current, POOL, self._now()))
+
+    def _retire(self, tenant: str, model: str, number: int, *, faulty: bool = True) -> None:
+        registry = self._part(self.registry, faulty=faulty)
+        record = registry.model(tenant, model)
+        if record is None:
+            return
+        version = registry.version(tenant, model, 1 + number % record.last_version)
+        if version is not None and version.state is State.READY:
+            registry.write(Change(version, _retired(version, self._now(), timestamp(self.clock.now + DAY))))
+
+    def _trying(self, what: Callable[[], object], plan: Iterable[tuple[int, How, int]] = ()) -> None:
+        """Run something that goes wrong as planned. Its caller sees the error, if there is one, and repairs nothing because of it."""
+        self.faults.planned += plan
+        with suppress(ConnectionError, RuntimeFault, TenancyError, AdmissionDelayedError, Killed):
+            what()
+
+    plans = st.lists(st.tuples(st.integers(0, 5), st.sampled_from(How), st.integers(0, 8)), max_size=4)
+    tenant_ids, model_ids, numbers = st.sampled_from(TENANTS), st.sampled_from(MODELS), st.integers(0, 5)
+
+    @rule(tenant=tenant_ids, model=model_ids, note=st.sampled_from(NOTES), plan=plans)
+    def registers(self, tenant: str, model: str, note: str, plan: Plan) -> None:
+        self._trying(lambda: self._register(tenant, model, note), plan)
+
+    @rule(number=st.integers(0, 50), right=st.sampled_from([True, True, True, False]), told=st.sampled_from([True, True, False]))
+    def uploads(self, number: int, right: bool, told: bool) -> None:
+        """An upload lands, as long as its address is valid; S3 tells it, or the event is lost."""
+        valid = [
+            name
+            for name, at in self.signed.items()
+            if self.clock.now - at <= UPLOAD_SECONDS and name.incoming_key not in self.artifacts.incoming
+        ]
+        if not valid:
+            return
+        name = sorted(valid, key=str)[number % len(valid)]
+        body = next(
+            artifact
+            for note in NOTES
+            if hashlib.sha256(artifact := artifact_of(name.tenant, name.model, note)).hexdigest().startswith(name.version.digest)
+        )
+        upload = self.artifacts.put(name, body if right else b"something else")
+        self.objects.modified[name.incoming_key] = self.clock.now
+        self.bodies[name] = self.artifacts.incoming[name.incoming_key]
+        if told:
+            self.events.append(upload)
+
+    @rule(tenant=tenant_ids, model=model_ids, note=st.sampled_from(NOTES), right=st.sampled_from([True, True, True, False]), plan=plans)
+    def brings_a_model(self, tenant: str, model: str, note: str, right: bool, plan: Plan) -> None:
+        self._trying(lambda: self._register(tenant, model, note), plan)
+        self.uploads(0, right, True)
+
+    @rule(plan=plans)
+    def delivers_all(self, plan: Plan) -> None:
+        for _ in range(len(self.events)):
+            self._trying(lambda: self._deliver(0, again=False), plan)
+            plan = []
+
+    @rule(number=st.integers(0, 50), again=st.booleans(), plan=plans)
+    def delivers(self, number: int, again: bool, plan: Plan) -> None:
+        self._trying(lambda: self._deliver(number, again=again), plan)
+
+    @rule()
+    def loses_an_event(self) -> None:
+        if self.events:
+            self.events.pop()
+
+    @rule(tenant=tenant_ids, model=model_ids, number=numbers, plan=plans)
+    def activates(self, tenant: str, model: str, number: int, plan: Plan) -> None:
+        self._trying(lambda: self._activate(tenant, model, number), plan)
+
+    @rule(tenant=tenant_ids, model=model_ids, number=numbers, plan=plans)
+    def retires(self, tenant: str, model: str, number: int, plan: Plan) -> None:
+        self._trying(lambda: self._retire(tenant, model, number), plan)
+
+    @rule(plan=plans)
+    def sweeps(self, plan: Plan) -> None:
+        self._trying(self._tick, plan)
+
+    @rule(minutes=st.sampled_from([1, 5, 25, 70, 600, 1500]))
+    def time_passes(self, minutes: int) -> None:
+        self.clock.now += minutes * 60
+
+    @rule()
+    def s3_expires_uploads(self) -> None:
+        """The bucket's lifecycle rule: uploads of more than a day."""
+        for key in [key for key in self.artifacts.incoming if self.clock.now - self.objects.modified[key] > DAY]:
+            del self.artifacts.incoming[key]
+            self.expired_by_s3.add(ArtifactName.parse_incoming(key))
+
+    @rule()
+    def late_calls_take_effect(self) -> None:
+        late, self.faults.late = self.faults.late, []
+        for call in late:
+            with suppress(Exception):
+                call()
+
+    # --- what always holds
+
+    def _records(self, kind: type) -> list[Any]:
+        return [record for record in self.registry.records.values() if isinstance(record, kind)]
+
+    def _holds(self, version: Version) -> bool:
+        body = self.artifacts.admitted.get(version.name.artifact_key())
+        return body is not None and hashlib.sha256(body).hexdigest() == version.sha256
+
+    @invariant()
+    def a_route_points_to_an_active_version_of_its_own_tenant_that_is_stored(self) -> None:
+        for model in self._records(Model):
+            if model.route is None:
+                continue
+            for target in _targets(model.route):
+                name = ArtifactName.parse(target)
+                assert (name.tenant, name.model) == (model.tenant, model.model)
+                version = self.registry.version(name.tenant, name.model, name.version.number)
+                assert version is not None
+                assert version.name == name
+                assert version.state is State.ACTIVE, version.state
+                assert self._holds(version)
+                assert self.bodies[name] == self.artifacts.admitted[name.artifact_key()]
+                assert self.bodies[name] not in BAD
+
+    @invariant()
+    def an_active_version_is_routed(self) -> None:
+        for version in self._records(Version):
+            if version.state is State.ACTIVE:
+                model = self.registry.model(version.tenant, version.model)
+                assert version.name.target_model in _targets(model.route)
+
+    @invariant()
+    def a_stored_version_has_its_artifact(self) -> None:
+        for version in self._records(Version):
+            if version.state in ARTIFACT_STATES - {State.RETIRED}:
+                assert self._holds(version), version.state
+
+    @invariant()
+    def no_version_is_lost_and_every_move_is_one_of_the_table(self) -> None:
+        for name in self.signed:
+            answered = self.registry.version(name.tenant, name.model, name.version.number)
+            assert answered is not None
+            assert answered.name == name
+        for key, before in self.seen.items():
+            now = self.registry.version(*key)
+            assert now is not None
+            assert now.rev >= before.rev
+            assert now.state in _reachable(before.state), (before.state, now.state)
+        self.seen = {(version.tenant, version.model, version.number): version for version in self._records(Version)}
+        for tenant, model, number in self.seen:
+            assert self.registry.model(tenant, model).last_version >= number
+
+    @invariant()
+    def usage_is_what_the_records_add_up_to(self) -> None:
+        records: list[Record] = list(self.registry.records.values())
+        for tenant in TENANTS:
+            assert self.registry.usages.get(tenant, Usage(tenant)) == usage_of(tenant, records)
+
+    # --- and in the end
+
+    def teardown(self) -> None:
+        """The faults end. Only what runs by itself goes on: events that are there, sweeps, time."""
+        if not hasattr(self, "registry"):
+            return
+        self.faults.planned = []
+        self.late_calls_take_effect()
+        for _ in range(16):
+            while self.events:
+                with suppress(AdmissionDelayedError, ConnectionError):
+                    self._deliver(0, again=False, faulty=False)
+            self._tick(faulty=False)
+            self.clock.now += 7 * HOUR
+        for check in (
+            self.a_route_points_to_an_active_version_of_its_own_tenant_that_is_stored,
+            self.an_active_version_is_routed,
+            self.a_stored_version_has_its_artifact,
+            self.no_version_is_lost_and_every_move_is_one_of_the_table,
+            self.usage_is_what_the_records_add_up_to,
+        ):
+            check()
+        self._everything_has_come_to_its_end()
+
+    def _everything_has_come_to_its_end(self) -> None:
+        versions = self._records(Version)
+        for version in versions:
+            assert not version.moving, version.state
+            assert version.state in FINAL, version.state
+            body = self.bodies.get(version.name)
+            right = body is not None and hashlib.sha256(body).hexdigest() == version.sha256
+            if right and version.name not in self.expired_by_s3:
+                expected = {State.REJECTED} if body in BAD else {State.READY, State.ACTIVE, State.PURGED}
+                assert version.state in expected, (version.state, version.reasons)
+            if not right:
+                assert version.state in {State.EXPIRED, State.REJECTED}, version.state
+        kept = {version.name.artifact_key() for version in versions if version.state in ARTIFACT_STATES}
+        assert set(self.artifacts.admitted) == kept
+        assert self.artifacts.incoming == {}
+        for model in self._records(Model):
+            mine = [version for version in versions if (version.tenant, version.model) == (model.tenant, model.model)]
+            if any(version.state in {State.READY, State.ACTIVE} for version in mine) and not any(v.state is State.PURGED for v in mine):
+                assert model.route is not None
+
+    def _now(self) -> str:
+        return timestamp(self.clock.now)
+
+
+def _targets(route: Any) -> list[str]:
+    return [] if route is None else [route.target_model, *([route.canary.target_model] if route.canary else [])]
+
+
+def _retired(version: Version, now: str, purge_after: str) -> Version:
+    from dataclasses import replace
+
+    return replace(version.move(State.RETIRED, now), purge_after=purge_after)
+
+
+@cache
+def _reachable(state: State) -> frozenset[State]:
+    """Where versions in ``state`` can be by now."""
+    found, new = {state}, {state}
+    while new:
+        new = {target for each in new for target in MOVES[each]} - found
+        found |= new
+    return frozenset(found)

@@ -1,0 +1,178 @@
+"""The collector's adapters on the local cloud: conditional writes of S3, queries of CloudWatch Logs."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from botocore.exceptions import ClientError
+
+from mme_facts.grammar import HEAT_NOTE_KEY, HeatKey
+from mme_facts.heat import HeatRules
+from mme_tenancy.aws.clients import logs_client, s3_client
+from mme_tenancy.aws.heat import S3Heat
+from mme_tenancy.aws.logs import LogsInsights
+from mme_tenancy.clock import SystemClock
+from mme_tenancy.heat import Counts, HeatError, ModelHeat, PoolHeat
+from mme_tenancy.heat_collection import HeatCollection
+from mme_tenancy.log_queries import QueriesBusyError, Query, QueryAnswer, QueryFailedError, run_queries
+from mme_tenancy.telemetry import invocation_line
+
+START = 1_795_953_600
+
+
+def heat(at, requests=1, pool="xgboost"):
+    row = ModelHeat("acme", "iris", "v1-0123456789ab", Counts(requests))
+    return PoolHeat(HeatKey(pool, START + at, 300), (row,), collected_at="2026-11-29T12:07:00.000Z")
+
+
+@pytest.fixture
+def client(cloud_session):
+    return s3_client(cloud_session)
+
+
+@pytest.fixture
+def store(client, bucket_name):
+    return S3Heat(client, bucket_name)
+
+
+def test_a_window_is_written_once_and_read_back(store):
+    assert store.create(heat(0, 1))
+    assert not store.create(heat(0, 2))
+    found, revision = store.get(heat(0).key)
+    assert found == heat(0, 1)
+    assert revision
+
+
+def test_a_window_is_replaced_only_in_the_revision_that_was_read(store):
+    store.create(heat(0, 1))
+    _found, revision = store.get(heat(0).key)
+    assert store.replace(heat(0, 2), revision)
+    assert not store.replace(heat(0, 3), revision)
+    assert store.get(heat(0).key)[0] == heat(0, 2)
+    assert not store.replace(heat(300), revision), "nothing is there to be replaced"
+
+
+def test_windows_of_a_pool_are_listed_from_a_moment_on(store, client, bucket_name):
+    for at in (600, 0, 300):
+        store.create(heat(at))
+    store.create(heat(300, pool="xgboost-gpu"))
+    client.put_object(Bucket=bucket_name, Key="heat/xgboost/notes.txt", Body=b"")
+    assert [key.start - START for key in store.windows("xgboost", since=START + 300)] == [300, 600]
+    assert store.windows("xgboost", since=START + 301) == [heat(600).key]
+    assert store.windows("sklearn", since=0) == []
+
+
+def test_what_is_not_there_or_not_heat_is_told_apart(store, client, bucket_name):
+    assert store.get(heat(0).key) is None
+    client.put_object(Bucket=bucket_name, Key=heat(0).key.key, Body=b"junk")
+    with pytest.raises(HeatError):
+        store.get(heat(0).key)
+
+
+def test_the_note_is_changed_only_in_the_revision_that_was_read(store, client, bucket_name):
+    assert store.recounted_until() is None
+    assert store.note_recounted(START, None)
+    assert not store.note_recounted(START + 1, None)
+    until, revision = store.recounted_until()
+    assert until == START
+    assert store.note_recounted(START + 300, revision)
+    assert not store.note_recounted(START + 600, revision)
+    assert store.recounted_until()[0] == START + 300
+    assert client.head_object(Bucket=bucket_name, Key=HEAT_NOTE_KEY)["ContentType"] == "application/json"
+
+
+def test_a_bucket_that_is_gone_is_an_error_and_no_empty_list(client):
+    with pytest.raises(ClientError, match="NoSuchBucket"):
+        S3Heat(client, "gone").windows("xgboost", since=0)
+
+
+GROUP = "/ours/heat"
+
+
+@pytest.fixture
+def logs(cloud_session):
+    """The client, with a group whose lines tests write."""
+    client = logs_client(cloud_session)
+    client.create_log_group(logGroupName=GROUP)
+    client.create_log_stream(logGroupName=GROUP, logStreamName="s")
+    yield client
+    client.delete_log_group(logGroupName=GROUP)
+
+
+def write(logs, *lines):
+    events = [{"timestamp": int(at * 1000), "message": invocation_line(fields, epoch_seconds=at)} for at, fields in lines]
+    logs.put_log_events(logGroupName=GROUP, logStreamName="s", logEvents=sorted(events, key=lambda event: event["timestamp"]))
+
+
+def ask(logs, text, groups=(GROUP,)):
+    now = int(time.time())
+    query = Query(text, now - 3600, now + 60)
+    clock = SystemClock()
+    (answer,) = run_queries(LogsInsights(logs, groups), [query], clock=clock, deadline=clock.monotonic() + 30, at_once=1)
+    return answer
+
+
+def test_a_query_is_answered_with_all_its_rows(logs):
+    write(logs, *((time.time() - 10, {"tenant": f"t{number}", "status": 200}) for number in range(1200)))
+    answer = ask(logs, "stats count(*) as n by tenant")
+    assert isinstance(answer, QueryAnswer)
+    assert len(answer.rows) == 1200
+    assert answer.scanned_bytes > 0
+
+
+def test_pages_of_an_answer_are_followed():
+    pages = {None: ("1", "next"), "next": ("2", None)}
+
+    class Client:
+        def get_query_results(self, *, queryId, nextToken=None):  # noqa: N803 - boto3's names
+            value, token = pages[nextToken]
+            return {"status": "Complete", "results": [[{"field": "n", "value": value}]], **({"nextToken": token} if token else {})}
+
+    assert LogsInsights(Client(), [GROUP]).poll("query").rows == ({"n": "1"}, {"n": "2"})
+
+
+@pytest.mark.parametrize(("text", "groups"), [("stats what(*)", [GROUP]), ("fields @message", ["/gone"])])
+def test_a_query_that_is_refused_has_failed(logs, text, groups):
+    assert isinstance(ask(logs, text, groups), QueryFailedError)
+
+
+def test_a_query_that_is_not_known_any_more_has_failed(logs):
+    with pytest.raises(QueryFailedError):
+        LogsInsights(logs, [GROUP]).poll("0f0f0f0f-0000-0000-0000-000000000000")
+
+
+@pytest.mark.parametrize("code", ["LimitExceededException", "ThrottlingException"])
+def test_a_service_that_takes_no_more_is_busy_and_a_denial_stays_one(code):
+    class Client:
+        def start_query(self, **_given):
+            raise ClientError({"Error": {"Code": code, "Message": "m"}}, "StartQuery")
+
+    queries = LogsInsights(Client(), [GROUP])
+    with pytest.raises(QueriesBusyError):
+        queries.start(Query("fields n", 0, 1))
+    code = "AccessDeniedException"
+    with pytest.raises(ClientError):
+        queries.start(Query("fields n", 0, 1))
+
+
+def test_stopping_what_has_ended_is_no_error(logs):
+    queries = LogsInsights(logs, [GROUP])
+    started = queries.start(Query("fields n", 0, 1))
+    clock = SystemClock()
+    while queries.poll(started) is None:
+        clock.sleep(0.02)
+    queries.stop(started)
+
+
+def test_a_pass_on_real_services_writes_what_the_lines_say(logs, store):
+    clock = SystemClock()
+    rules = HeatRules({"xgboost": ("one",)}, window_seconds=60, delay_seconds=0)
+    end = int(clock.time()) // 60 * 60
+    line = {"tenant": "acme", "model": "iris", "version": "v1-0123456789ab", "endpoint": "one", "bytes_in": 10, "bytes_out": 2}
+    inside = [(end - 60 + number / 2, line | {"cold": int(number == 0), "failed": 0, "model_latency_ms": 1.5}) for number in range(119)]
+    write(logs, *inside, (end - 60.5, line), (end - 1, {"tenant": "acme", "status": 404}))
+    done = HeatCollection(LogsInsights(logs, [GROUP]), store, clock, rules).collect(clock.monotonic() + 30)
+    assert done.failed == 0
+    found, _revision = store.get(HeatKey("xgboost", end - 60, 60))
+    assert [row.counts for row in found.rows] == [Counts(119, 1190, 238, 1, 0, 178.5)]
