@@ -31,6 +31,7 @@ _OBJECT_ACTIONS = (
     "s3:GetObjectVersion",
     "s3:ListBucket",
     "s3:ListBucketVersions",
+    "s3:ListMultipartUploadParts",
     "s3:PutObject",
 )
 """What reads, writes or lists objects. The bucket's administration is left alone: a mistake must stay correctable."""
@@ -177,17 +178,18 @@ class ModelArtifactStore(Construct):
             grantee=grantee, actions=["s3:DeleteObject"], resource_arns=[self.bucket.arn_for_objects(pattern)]
         )
 
+    def grant_uploads(self, grantee: iam.IGrantable) -> iam.Grant:
+        """Let ``grantee`` sign uploads of every tenant, and begin, look at, complete and give up those in parts; not read their content."""
+        actions = ["s3:PutObject", "s3:AbortMultipartUpload", "s3:ListMultipartUploadParts"]
+        self._grant_put(grantee, actions, grammar.INCOMING_PREFIX, "signs and completes uploads of every tenant and version")
+        return self._grant_list(grantee, grammar.INCOMING_PREFIX)
+
     def grant_read_incoming(self, grantee: iam.IGrantable) -> iam.Grant:
         """Let ``grantee`` get uploads, and see whether one is gone: without the right to list, S3 answers 403 for what is not there."""
         if self._key is not None:
             self._key.grant_decrypt(grantee)
         self._grant(grantee, ["s3:GetObject"], grammar.INCOMING_PREFIX, "inspects uploads of every tenant and version below the prefix")
-        return iam.Grant.add_to_principal(
-            grantee=grantee,
-            actions=["s3:ListBucket"],
-            resource_arns=[self.bucket.bucket_arn],
-            conditions={"StringLike": {"s3:prefix": [f"{grammar.INCOMING_PREFIX}*"]}},
-        )
+        return self._grant_list(grantee, grammar.INCOMING_PREFIX)
 
     def grant_sweep(self, grantee: iam.IGrantable) -> iam.Grant:
         """Let ``grantee`` list, look at and delete uploads and artifacts, and end multipart uploads; not read or write them elsewhere."""

@@ -352,7 +352,10 @@ class PrivateAccess(Construct):
         bucket = store.bucket
         endpoint.add_to_policy(_anyone(["s3:ListBucket"], [bucket.bucket_arn]))
         endpoint.add_to_policy(
-            _anyone(["s3:AbortMultipartUpload", "s3:DeleteObject", "s3:GetObject", "s3:PutObject"], [bucket.arn_for_objects("*")])
+            _anyone(
+                ["s3:AbortMultipartUpload", "s3:DeleteObject", "s3:GetObject", "s3:ListMultipartUploadParts", "s3:PutObject"],
+                [bucket.arn_for_objects("*")],
+            )
         )
         if pull_images:
             stack = stack_of(self)

@@ -8,15 +8,13 @@ from typing import TYPE_CHECKING
 import aws_cdk as cdk
 from aws_cdk import aws_events as events
 from aws_cdk import aws_events_targets as targets
-from aws_cdk import aws_iam as iam
 from constructs import Construct
 
 from mme_constructs.dead_letters import dead_letter_queue
 from mme_constructs.errors import FunctionError
-from mme_constructs.stack_of import stack_of
+from mme_constructs.resuming import grant_resume
 from mme_constructs.tenant_function import FunctionSettings, LogSettings, TenantFunction
 from mme_facts import environment as variables
-from mme_facts.own_events import SWEEP_SOURCE
 
 if TYPE_CHECKING:
     from mme_constructs.artifact_store import ModelArtifactStore
@@ -111,14 +109,7 @@ class Sweeper(Construct):
         """The function."""
         registry.grant_sweep(function.role)
         store.grant_sweep(function.role)
-        function.role.add_to_policy(
-            iam.PolicyStatement(
-                actions=["events:PutEvents"],
-                resources=[stack_of(self).format_arn(service="events", resource="event-bus", resource_name="default")],
-                # AWS always tells the source of the events; the local cloud does not.
-                conditions={"StringEqualsIfExists": {"events:source": SWEEP_SOURCE}},
-            )
-        )
+        grant_resume(self, function.role)
         self.rule = events.Rule(
             self,
             "Schedule",

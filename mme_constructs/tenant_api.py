@@ -18,6 +18,7 @@ from mme_constructs.authorizers import CognitoAuthorizer, LambdaAuthorizer
 from mme_constructs.errors import ThrottleError
 from mme_constructs.gateway_responses import add_problem_responses
 from mme_constructs.pool import ModelPool, function_environment
+from mme_constructs.resuming import grant_resume
 from mme_constructs.tenant_function import FunctionSettings, LogSettings, TenantFunction
 from mme_facts import environment as variables
 from mme_facts.admission import ARTIFACT_BYTES
@@ -133,7 +134,8 @@ class TenantApi(Construct):
         )
         """The function behind every route but invocations."""
         registry.grant_onboard(self.onboarding.role)
-        store.grant_put_incoming(self.onboarding.role)
+        store.grant_uploads(self.onboarding.role)
+        grant_resume(self, self.onboarding.role)
         self.invocation = TenantFunction(
             self,
             "Invocation",

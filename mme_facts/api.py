@@ -57,6 +57,7 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation("list_models", "GET", _MODELS, "List a tenant's models by id."),
     Operation("get_model", "GET", _MODEL, "Show a model and where its requests go."),
     Operation("register_version", "POST", _VERSIONS, "Register a version and get a signed upload for its artifact."),
+    Operation("complete_version", "POST", f"{_VERSION}/complete", "Say that a version's artifact is uploaded: puts the parts together."),
     Operation("list_versions", "GET", _VERSIONS, "List a model's versions, newest first."),
     Operation("get_version", "GET", _VERSION, "Show a version: its state, why it was rejected, how long each step took."),
     Operation("invoke_model", "POST", f"{_MODEL}/invocations", "Invoke a model.", function=Function.INVOCATION),

@@ -11,8 +11,10 @@ __all__ = [
     "LAMBDA_ASYNCHRONOUS_EVENT_BYTES",
     "LAMBDA_EVENT_BYTES",
     "MODEL_NAME_CHARACTERS",
+    "MULTIPART_PARTS",
+    "MULTIPART_PART_BYTES_GREATEST",
+    "MULTIPART_PART_BYTES_LEAST",
     "SAMPLE_BODY_BYTES",
-    "SINGLE_PUT_BYTES",
     "TARGET_MODEL_CHARACTERS",
     "api_binary_body_bytes",
 ]
@@ -35,8 +37,12 @@ TARGET_MODEL_CHARACTERS = 1024
 """Greatest length of TargetModel (API reference: InvokeEndpoint)."""
 MODEL_NAME_CHARACTERS = 63
 """Greatest length of SageMaker model, config, endpoint and variant names (API reference)."""
-SINGLE_PUT_BYTES = 5_368_709_120
-"""Greatest object of one PutObject (Amazon S3: Uploading objects)."""
+MULTIPART_PARTS = 10_000
+"""Most parts of a multipart upload (Amazon S3: multipart upload limits)."""
+MULTIPART_PART_BYTES_LEAST = 5_242_880
+"""Least size of a part but the last (Amazon S3: multipart upload limits)."""
+MULTIPART_PART_BYTES_GREATEST = 5_368_709_120
+"""Greatest size of a part (Amazon S3: multipart upload limits)."""
 SAMPLE_BODY_BYTES = 262_144
 """Greatest sample payload of a version: it lives in the version's DynamoDB item, which holds at most 400 KB."""
 

@@ -46,6 +46,7 @@ PROBLEMS = {
         Problem("idempotency-conflict", 409, "The idempotency key was used with another request"),
         Problem("request-in-progress", 409, "The first request with this idempotency key is still running"),
         Problem("version-exists", 409, "The artifact is already stored"),
+        Problem("upload-incomplete", 409, "The artifact is not uploaded in full"),
         Problem("quota-exceeded", 409, "The tenant's quota does not allow it"),
         Problem("tenant-deleted", 409, "The tenant was deleted"),
         Problem("write-conflict", 409, "Someone else changed the resource at the same time"),

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import metadata
 from typing import Any
 
-from mme_local import authorizers, emulator_limits, policy_memory, policy_variables
+from mme_local import authorizers, emulator_limits, emulator_uploads, policy_memory, policy_variables
 from mme_local.signatures import parse_signature, signature_holds
 
 __all__ = ["MINISTACK_VERSION", "EmulatorVersionError", "apply", "physical_name", "register_resource_types", "resource_types"]
@@ -52,6 +52,7 @@ def apply() -> None:
     _check_function_policies()
     authorizers.apply(_function_allows)
     emulator_limits.apply()
+    emulator_uploads.apply()
     _retry_events_of_rules()
     _authorize_described_repositories()
     _miss_images_that_are_not_there()

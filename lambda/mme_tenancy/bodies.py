@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from mme_facts.grammar import SHA256_PATTERN, SHA256_RULE
-from mme_facts.limits import SAMPLE_BODY_BYTES, SINGLE_PUT_BYTES
+from mme_facts.limits import SAMPLE_BODY_BYTES
 from mme_tenancy.shapes import Choice, Member, Obj, Text, Whole, nullable
+from mme_tenancy.uploads import GREATEST_UPLOAD_BYTES
 
 __all__ = ["BASE64", "ENCODINGS", "NOTHING", "registration_shape", "request_shapes"]
 
@@ -58,7 +59,7 @@ def registration_shape(*, max_artifact_bytes: int, frameworks: Sequence[str]) ->
                 Text(SHA256_RULE, pattern=SHA256_PATTERN), "SHA-256 of the artifact, lower-case hexadecimal", example="0123456789abcdef" * 4
             ),
             "size_bytes": Member(
-                Whole(1, min(max_artifact_bytes, SINGLE_PUT_BYTES), what="the artifact's size in bytes", too_large=True),
+                Whole(1, min(max_artifact_bytes, GREATEST_UPLOAD_BYTES), what="the artifact's size in bytes", too_large=True),
                 "size of the artifact",
                 example=48_213,
             ),

@@ -38,12 +38,14 @@ __all__ = [
     "ThrottledError",
     "UnavailableError",
     "UnsupportedMediaTypeError",
+    "UploadIncompleteError",
     "VersionExistsError",
     "VersionNotFoundError",
     "WriteConflictError",
 ]
 
 _SHOWN_CHARACTERS = 120
+_SHOWN_PARTS = 20
 
 
 class TenancyError(Exception):
@@ -250,6 +252,27 @@ class VersionExistsError(TenancyError):
     """The artifact is already stored as a version of the model (409)."""
 
     problem = PROBLEMS["version-exists"]
+
+
+class UploadIncompleteError(TenancyError):
+    """Something of the artifact is not there (409)."""
+
+    problem = PROBLEMS["upload-incomplete"]
+
+    @classmethod
+    def of_parts(cls, numbers: Sequence[int]) -> UploadIncompleteError:
+        """The error for parts that are missing, or have another size than they must."""
+        shown = ", ".join(map(str, numbers[:_SHOWN_PARTS])) + (" ..." if len(numbers) > _SHOWN_PARTS else "")
+        return cls(
+            f"{len(numbers)} parts are missing: upload {shown} and complete again; registering the artifact again renews the addresses",
+            field="parts",
+            value=shown,
+        )
+
+    @classmethod
+    def of_artifact(cls) -> UploadIncompleteError:
+        """The error for an artifact of which nothing is there."""
+        return cls("nothing is uploaded, or the upload was given up: register the artifact again and upload it as the answer says")
 
 
 class WriteConflictError(TenancyError):

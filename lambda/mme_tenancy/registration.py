@@ -9,15 +9,16 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from mme_facts.environment import Pool
-from mme_facts.grammar import GrammarError, check_model_id, check_tenant_id
+from mme_facts.grammar import GrammarError, VersionId, check_model_id, check_tenant_id
 from mme_facts.limits import SAMPLE_BODY_BYTES
 from mme_tenancy.archive import FRAMEWORKS
-from mme_tenancy.artifacts import Upload, UploadSigner
+from mme_tenancy.artifacts import StoredPart, Upload, UploadSigner
 from mme_tenancy.bodies import BASE64, registration_shape
 from mme_tenancy.clock import Clock, timestamp
 from mme_tenancy.errors import (
     InvalidRequestError,
     PayloadTooLargeError,
+    TenancyError,
     TenantNotFoundError,
     VersionExistsError,
     WriteConflictError,
@@ -25,8 +26,10 @@ from mme_tenancy.errors import (
 from mme_tenancy.registry import Change, Registry, claim_key, model_key, tenant_key
 from mme_tenancy.routes import Model
 from mme_tenancy.shapes import parse_json
+from mme_tenancy.sweep_ports import Admissions
 from mme_tenancy.tenants import Quotas
-from mme_tenancy.versions import DigestClaim, Sample, State, Version
+from mme_tenancy.uploads import Completion, part_bytes_of
+from mme_tenancy.versions import DigestClaim, Multipart, Sample, State, Version
 
 __all__ = ["UPLOAD_SECONDS", "Registered", "Registrar", "Registration", "parse_registration", "read_registration"]
 
@@ -101,12 +104,12 @@ class Registered:
 
     Attributes:
         version: the version's record.
-        upload: where its artifact goes.
+        upload: where its artifact goes; ``None`` if all of it is there already and only the version's admission is to come.
         created: whether the version is new; ``False`` if the same artifact was awaited already.
     """
 
     version: Version
-    upload: Upload
+    upload: Upload | None
     created: bool
 
     def document(self) -> dict[str, object]:
@@ -117,22 +120,32 @@ class Registered:
             "model": version.model,
             "version": str(version.id),
             "state": version.state.value,
-            "upload": self.upload.document(),
+            "upload": None if self.upload is None else self.upload.document(),
         }
 
 
 class Registrar:
-    """Registers versions.
+    """Registers versions, and completes their uploads.
 
     Args:
         registry: where they are recorded.
-        signer: signs the uploads.
+        signer: begins and signs the uploads.
         pools: which pool serves which framework.
         clock: time.
         random: numbers in [0, 1), for jitter.
+        admissions: starts the admission of completed uploads. Default: it is left to the bucket's events.
     """
 
-    def __init__(self, registry: Registry, signer: UploadSigner, pools: Sequence[Pool], clock: Clock, random: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        registry: Registry,
+        signer: UploadSigner,
+        pools: Sequence[Pool],
+        clock: Clock,
+        random: Callable[[], float],
+        admissions: Admissions | None = None,
+    ) -> None:
+        self._completion = Completion(registry, signer, admissions)
         self._registry = registry
         self._signer = signer
         self._pools = {pool.framework: pool for pool in pools}
@@ -161,11 +174,6 @@ class Registrar:
             check_model_id(model)
         except GrammarError as error:
             raise InvalidRequestError.of_grammar(error) from error
-        version, created = self._write(tenant, model, registration)
-        upload = self._signer.sign(version.name, sha256=version.sha256, size_bytes=version.size_bytes, seconds=UPLOAD_SECONDS)
-        return Registered(version, upload, created)
-
-    def _write(self, tenant: str, model: str, registration: Registration) -> tuple[Version, bool]:
         for attempt in range(_WRITE_ATTEMPTS):
             try:
                 return self._write_once(tenant, model, registration)
@@ -173,7 +181,11 @@ class Registrar:
                 self._clock.sleep(min(0.02 * 2**attempt, 0.5) * (0.5 + self._random()))
         raise WriteConflictError("others registered versions of this model at the same time: try again", retry_after_seconds=1)
 
-    def _write_once(self, tenant: str, model: str, registration: Registration) -> tuple[Version, bool]:
+    def complete(self, tenant: str, model: str, wanted: VersionId) -> Version:
+        """Complete an upload; see `Completion.complete`."""
+        return self._completion.complete(tenant, model, wanted)
+
+    def _write_once(self, tenant: str, model: str, registration: Registration) -> Registered:
         registry, now = self._registry, timestamp(self._clock.time())
         owner, before, claim = registry.read(tenant_key(tenant), model_key(tenant, model), claim_key(tenant, model, registration.sha256))
         if owner is None:
@@ -182,7 +194,7 @@ class Registrar:
         owner.check_format(registration.framework)
         known = registry.version(tenant, model, claim.number) if claim else None
         if known is not None and known.state not in _ENDED:
-            return self._await_again(known, registration, owner.quotas, now), False
+            return self._await_again(known, registration, owner.quotas, now)
         after = before.count_up(now) if before else Model(tenant, model, 1, now, now)
         version = Version(
             tenant=tenant,
@@ -198,22 +210,29 @@ class Registrar:
             updated_at=now,
             notes=registration.notes,
         )
+        version = replace(version, multipart=self._begin(version, part_bytes_of(version.size_bytes)))
         claimed = (
             replace(claim, number=version.number, rev=claim.rev + 1)
             if claim
             else DigestClaim(tenant, model, registration.sha256, version.number)
         )
-        registry.write(Change(before, after), Change(None, version), Change(claim, claimed), quotas=owner.quotas)
-        return version, True
+        self._write(Change(before, after), Change(None, version), Change(claim, claimed), quotas=owner.quotas, begun=version)
+        return self._registered(version, created=True)
 
-    def _await_again(self, known: Version, registration: Registration, quotas: Quotas, now: str) -> Version:
-        """The version that awaits this artifact, with what the newest registration says about it."""
+    def _await_again(self, known: Version, registration: Registration, quotas: Quotas, now: str) -> Registered:
+        """The version that awaits this artifact, with what the newest registration says about it, and what of it is uploaded."""
         if known.state is not State.AWAITING_UPLOAD:
             raise VersionExistsError(
                 f"this artifact is version {known.id} of model {known.model!r} already, in state {known.state.value!r}",
                 field="sha256",
                 value=str(known.id),
             )
+        part_bytes, multipart, stored = part_bytes_of(registration.size_bytes), known.multipart, None
+        if multipart is not None and multipart.part_bytes == part_bytes:
+            stored = self._signer.parts(known.name, multipart.upload_id)
+        complete = multipart is not None and stored is None and self._signer.uploaded(known.name) is not None
+        if stored is None and not complete:
+            multipart = self._begin(known, part_bytes)
         amended = replace(
             known,
             size_bytes=registration.size_bytes,
@@ -221,9 +240,32 @@ class Registrar:
             pool=self._pools[registration.framework].name,
             sample=registration.sample,
             notes=registration.notes,
+            multipart=multipart,
         )
-        if amended == known:
-            return known
-        amended = replace(amended, updated_at=now, rev=known.rev + 1)
-        self._registry.write(Change(known, amended), quotas=quotas)
-        return amended
+        if amended != known:
+            amended = replace(amended, updated_at=now, rev=known.rev + 1)
+            self._write(Change(known, amended), quotas=quotas, begun=amended if multipart != known.multipart else None)
+            if known.multipart is not None and multipart != known.multipart:
+                self._signer.abort(known.name, known.multipart.upload_id)
+        return Registered(amended, None, created=False) if complete else self._registered(amended, created=False, stored=stored)
+
+    def _begin(self, version: Version, part_bytes: int | None) -> Multipart | None:
+        return None if part_bytes is None else Multipart(self._signer.begin(version.name), part_bytes)
+
+    def _write(self, *changes: Change, quotas: Quotas, begun: Version | None) -> None:
+        """Write; what is refused leaves no upload behind that was begun for it. What else fails may have been written."""
+        try:
+            self._registry.write(*changes, quotas=quotas)
+        except TenancyError:
+            if begun is not None and begun.multipart is not None:
+                self._signer.abort(begun.name, begun.multipart.upload_id)
+            raise
+
+    def _registered(self, version: Version, *, created: bool, stored: Mapping[int, StoredPart] | None = None) -> Registered:
+        if version.multipart is None:
+            upload = self._signer.sign(version.name, sha256=version.sha256, size_bytes=version.size_bytes, seconds=UPLOAD_SECONDS)
+        else:
+            upload = self._signer.sign_parts(
+                version.name, version.multipart, size_bytes=version.size_bytes, uploaded=stored or {}, seconds=UPLOAD_SECONDS
+            )
+        return Registered(version, upload, created)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from mme_facts.grammar import ArtifactName
-from mme_tenancy.artifacts import Upload, UploadedObject, UploadGoneError
+from mme_tenancy.artifacts import StoredPart, Upload, UploadedObject, UploadGoneError, UploadPart
 from mme_tenancy.clock import Clock, timestamp
 from mme_tenancy.errors import WriteConflictError
 from mme_tenancy.idempotency import IdempotencyKey, IdempotencyRecord
@@ -19,8 +19,9 @@ from mme_tenancy.registry import Change, Key, Page, Record
 from mme_tenancy.retries import RuntimeFault
 from mme_tenancy.routes import Model, Target
 from mme_tenancy.tenants import Quotas, Tenant, Usage
+from mme_tenancy.uploads import slices
 from mme_tenancy.usage import refusal, usage_changes
-from mme_tenancy.versions import DigestClaim, Version
+from mme_tenancy.versions import DigestClaim, Multipart, Version
 
 __all__ = ["FakeClock", "MemoryArtifacts", "MemoryIdempotencyStore", "MemoryRegistry", "MemorySigner", "ScriptedRuntime", "booster"]
 
@@ -185,19 +186,83 @@ class MemoryIdempotencyStore:
 
 
 class MemorySigner:
-    """`mme_tenancy.artifacts.UploadSigner` with addresses that lead nowhere.
+    """`mme_tenancy.artifacts.UploadSigner` in dictionaries, with addresses that lead nowhere.
 
     Args:
         clock: time.
+        artifacts: where completed uploads go. Default: a store of its own.
+
+    Attributes:
+        multiparts: upload id -> key and parts by number, of the uploads in parts that are under way.
+        artifacts: where completed uploads go.
     """
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, artifacts: MemoryArtifacts | None = None) -> None:
         self._clock = clock
+        self._begun = 0
+        self.multiparts: dict[str, tuple[str, dict[int, bytes]]] = {}
+        self.artifacts = artifacts or MemoryArtifacts()
 
     def sign(self, name: ArtifactName, *, sha256: str, size_bytes: int, seconds: int) -> Upload:
         """An upload of exactly this artifact, once, valid for ``seconds``."""
         headers = {"Content-Length": str(size_bytes), "x-amz-checksum-sha256": sha256}
         return Upload("PUT", f"https://uploads.invalid/{name.incoming_key}", headers, timestamp(self._clock.time() + seconds))
+
+    def sign_parts(
+        self, name: ArtifactName, multipart: Multipart, *, size_bytes: int, uploaded: Mapping[int, StoredPart], seconds: int
+    ) -> Upload:
+        """An upload in parts, valid for ``seconds``; ``uploaded`` is what `parts` found."""
+        parts = []
+        for part in slices(size_bytes, multipart.part_bytes):
+            url = f"https://uploads.invalid/{name.incoming_key}?uploadId={multipart.upload_id}&partNumber={part.number}"
+            there = uploaded.get(part.number)
+            headers = {"Content-Length": str(part.size_bytes)}
+            done = there is not None and there.size_bytes == part.size_bytes
+            parts.append(UploadPart(part.number, part.offset, part.size_bytes, url, headers, uploaded=done))
+        return Upload("PUT", None, {}, timestamp(self._clock.time() + seconds), tuple(parts))
+
+    def begin(self, name: ArtifactName) -> str:
+        """Begin an upload in parts; its id."""
+        self._begun += 1
+        self.multiparts[f"upload-{self._begun}"] = (name.incoming_key, {})
+        return f"upload-{self._begun}"
+
+    def abort(self, name: ArtifactName, upload_id: str) -> None:
+        """Give an upload in parts up; does nothing if it has ended."""
+        if self._parts(name, upload_id) is not None:
+            del self.multiparts[upload_id]
+
+    def put_part(self, upload_id: str, number: int, body: bytes) -> None:
+        """Upload a part, as a tenant does by its address."""
+        self.multiparts[upload_id][1][number] = body
+
+    def parts(self, name: ArtifactName, upload_id: str) -> Mapping[int, StoredPart] | None:
+        """The parts that are there, by number; ``None`` if there is no such upload, or not any more."""
+        parts = self._parts(name, upload_id)
+        return None if parts is None else {number: StoredPart(number, _etag(body), len(body)) for number, body in parts.items()}
+
+    def complete(self, name: ArtifactName, upload_id: str, parts: Sequence[StoredPart]) -> UploadedObject:
+        """Put parts together to an object that must be new; raises `UploadGoneError` or `WriteConflictError`."""
+        stored = self._parts(name, upload_id)
+        if stored is None or name.incoming_key in self.artifacts.incoming:
+            raise UploadGoneError(name.incoming_key)
+        if any(_etag(stored.get(part.number, b"")) != part.etag for part in parts):
+            raise WriteConflictError("a part of the upload changed at the same time: try again")
+        del self.multiparts[upload_id]
+        return self.artifacts.put(name, b"".join(stored[part.number] for part in parts))
+
+    def uploaded(self, name: ArtifactName) -> UploadedObject | None:
+        """The uploaded object, if it is there."""
+        body = self.artifacts.incoming.get(name.incoming_key)
+        return None if body is None else UploadedObject(name, _etag(body))
+
+    def _parts(self, name: ArtifactName, upload_id: str) -> dict[int, bytes] | None:
+        key, parts = self.multiparts.get(upload_id, ("", {}))
+        return parts if key == name.incoming_key else None
+
+
+def _etag(body: bytes) -> str:
+    return hashlib.sha256(body).hexdigest()
 
 
 class MemoryArtifacts:
@@ -215,7 +280,7 @@ class MemoryArtifacts:
     def put(self, name: ArtifactName, body: bytes) -> UploadedObject:
         """Upload: the object as an event would describe it."""
         self.incoming[name.incoming_key] = body
-        return UploadedObject(name, hashlib.sha256(body).hexdigest())
+        return UploadedObject(name, _etag(body))
 
     @contextmanager
     def read(self, upload: UploadedObject) -> Iterator[Iterator[bytes]]:
@@ -237,7 +302,7 @@ class MemoryArtifacts:
 
     def _body(self, upload: UploadedObject) -> bytes:
         body = self.incoming.get(upload.name.incoming_key)
-        if body is None or hashlib.sha256(body).hexdigest() != upload.etag:
+        if body is None or _etag(body) != upload.etag:
             raise UploadGoneError(upload.name.incoming_key)
         return body
 

@@ -17,7 +17,7 @@ from mme_facts.api import OPERATIONS, Operation
 from mme_facts.grammar import ID_PATTERN, VERSION_PATTERN
 from mme_facts.limits import api_binary_body_bytes
 from mme_facts.problems import CONTENT_TYPE, PROBLEMS, TYPE_PREFIX
-from mme_tenancy.artifacts import Upload
+from mme_tenancy.artifacts import Upload, UploadPart
 from mme_tenancy.bodies import request_shapes
 from mme_tenancy.formats.frameworks import FRAMEWORKS
 from mme_tenancy.handlers.onboarding.calls import CURSORS, LIMIT, PAGE_ITEMS
@@ -25,6 +25,7 @@ from mme_tenancy.idempotency import KEY
 from mme_tenancy.registration import Registered
 from mme_tenancy.routes import Model, Route
 from mme_tenancy.tenants import Tenant
+from mme_tenancy.uploads import PART_BYTES
 from mme_tenancy.versions import Reason, Sample, State, Version
 
 __all__ = ["DOCUMENT", "build", "text_of"]
@@ -152,11 +153,14 @@ def _schemas() -> dict[str, Schema]:
         timings={"inspect": 0.4},
     )
     headers = {"content-length": "48213", "x-amz-checksum-sha256": "ASNFZ4mrze8BI0VniavN7wEjRWeJq83vASNFZ4mrze8="}
-    upload = Upload("PUT", f"https://bucket.s3.amazonaws.com/incoming/acme/iris/{_VERSION_ID}.tar.gz?X-Amz-Signature=...", headers, _LATER)
+    address = f"https://bucket.s3.amazonaws.com/incoming/acme/iris/{_VERSION_ID}.tar.gz"
+    parts = (UploadPart(1, 0, PART_BYTES, f"{address}?partNumber=1&uploadId=...", {"Content-Length": str(PART_BYTES)}, uploaded=False),)
+    in_parts, upload = Upload("PUT", None, {}, _LATER, parts), Upload("PUT", f"{address}?X-Amz-Signature=...", headers, _LATER)
     route = Route("shared", "AllTraffic", _VERSION_ID, f"acme/iris/{_VERSION_ID}.tar.gz")
     model = Model("acme", "iris", 1, _NOW, _LATER, route)
     schemas = Schemas(_TOLD)
     schemas.of(Tenant("acme", _NOW, _NOW))
+    schemas.of(in_parts)
     schemas.of(Registered(replace(version, state=State.AWAITING_UPLOAD), upload, created=True))
     schemas.components["ModelPage"] = _page("models", schemas.of(model))
     schemas.components["VersionPage"] = _page("versions", schemas.of(version))

@@ -67,6 +67,7 @@ def _here(*names: str) -> dict[str, str]:
 _OF_A_TENANT = {name: _here("tenant") for name in ("get_tenant", "list_models")}
 _NEW_VERSION = {**_here("tenant", "model"), "version": "$response.body#/version"}
 _OF_A_REGISTRATION = {
+    "complete_version": _NEW_VERSION,
     "get_version": _NEW_VERSION,
     "get_model": _here("tenant", "model"),
     "list_versions": _here("tenant", "model"),
@@ -96,6 +97,17 @@ ANSWERS: Mapping[str, Contract] = {
         },
         (*_TENANT, *_TAKES, "version-exists", "write-conflict", *_OF_A_BODY, *_OF_A_KEY),
         body="Registration",
+        once=True,
+    ),
+    "complete_version": Contract(
+        {
+            200: Answer(
+                "The version as it is now.", "Version", ("Idempotency-Replayed",), {"get_version": _here("tenant", "model", "version")}
+            )
+        },
+        (*_VERSION, "tenant-deleted", "forbidden-move", "upload-incomplete", "write-conflict", *_OF_A_BODY, *_OF_A_KEY),
+        body="Nothing",
+        body_optional=True,
         once=True,
     ),
     "list_versions": Contract(

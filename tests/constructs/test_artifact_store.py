@@ -87,7 +87,6 @@ def test_access_logs_go_where_they_are_told(synthesize_stack):
     [
         ("grant_put_models", ["s3:AbortMultipartUpload", "s3:GetObject", "s3:PutObject"], "models/"),
         ("grant_put_incoming", "s3:PutObject", "incoming/"),
-        ("grant_read_incoming", "s3:GetObject", "incoming/"),
     ],
 )
 def test_a_grant_reaches_one_prefix_with_the_actions_it_names(synthesize_stack, grant, actions, prefix):
@@ -106,10 +105,27 @@ def test_reading_models_lists_only_below_the_prefix(synthesize_stack):
 
 
 @pytest.mark.parametrize(
+    ("grant", "actions"),
+    [
+        ("grant_uploads", ["s3:AbortMultipartUpload", "s3:ListMultipartUploadParts", "s3:PutObject"]),
+        ("grant_read_incoming", "s3:GetObject"),
+    ],
+)
+def test_uploads_are_listed_below_incoming_only_and_read_by_who_inspects_them(synthesize_stack, grant, actions):
+    reach, listing = _statements(synthesize_stack(_with_grant(grant)))
+    assert reach["Action"] == actions
+    assert json.dumps(reach["Resource"]).endswith('"/incoming/*"]]}')
+    assert listing["Action"] == "s3:ListBucket"
+    assert listing["Condition"] == {"StringLike": {"s3:prefix": ["incoming/*"]}}
+    assert "Fn::GetAtt" in listing["Resource"]
+
+
+@pytest.mark.parametrize(
     ("grant", "allowed"),
     [
         ("grant_read_models", {"kms:Decrypt"}),
         ("grant_put_incoming", {"kms:Decrypt", "kms:GenerateDataKey"}),
+        ("grant_uploads", {"kms:Decrypt", "kms:GenerateDataKey"}),
     ],
 )
 def test_with_a_key_a_grant_reaches_the_key_too(synthesize_stack, grant, allowed):

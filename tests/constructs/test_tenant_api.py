@@ -74,9 +74,10 @@ def test_the_routes_are_the_documented_ones_and_no_more(api):
         ("POST", "/tenants/{tenant}/models/{model}/versions"),
         ("GET", "/tenants/{tenant}/models/{model}/versions"),
         ("GET", "/tenants/{tenant}/models/{model}/versions/{version}"),
+        ("POST", "/tenants/{tenant}/models/{model}/versions/{version}/complete"),
         ("POST", "/tenants/{tenant}/models/{model}/invocations"),
     }
-    assert len(OPERATIONS) == 9
+    assert len(OPERATIONS) == 10
 
 
 def test_every_method_demands_a_signature(api):

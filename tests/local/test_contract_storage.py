@@ -8,6 +8,7 @@ import json
 
 import httpx
 import pytest
+from botocore.config import Config
 from botocore.exceptions import ClientError
 
 BODY = b"an artifact"
@@ -127,6 +128,96 @@ class TestMultipartCopy:
         upload = s3.create_multipart_upload(Bucket=bucket, Key="models/a")["UploadId"]
         given = {"Bucket": bucket, "Key": "models/a", "UploadId": upload, "PartNumber": 1}
         refused(lambda: s3.upload_part_copy(**given, CopySource={"Bucket": bucket, "Key": "incoming/a"}), "AccessDenied", 403)
+
+
+class TestUploadInParts:
+    PART = 5 << 20
+
+    @pytest.fixture
+    def upload(self, bench, bucket):
+        """An upload by someone who may put below ``incoming/`` only, and its presigned parts."""
+        writer = bench.user({"Effect": "Allow", "Action": "s3:PutObject", "Resource": f"arn:aws:s3:::{bucket}/incoming/*"})
+        client = bench.client("s3", writer)
+        # boto3 signs queries with the older version unless it is told; only version 4 pins headers.
+        signer = bench.cloud.client("s3", writer, config=Config(signature_version="s3v4"))
+        given = {"Bucket": bucket, "Key": "incoming/a"}
+        given["UploadId"] = client.create_multipart_upload(**given)["UploadId"]
+
+        def put(number, body, *, sent=None, replacing=("", "")):
+            parameters = {**given, "PartNumber": number, "ContentLength": len(body)}
+            url = signer.generate_presigned_url("upload_part", parameters, ExpiresIn=60)
+            return httpx.put(url.replace(*replacing), content=body if sent is None else sent)
+
+        return client, given, put
+
+    def complete(self, client, given, *parts, **condition):
+        named = {"Parts": [{"PartNumber": number, "ETag": tag} for number, tag in parts]}
+        return client.complete_multipart_upload(**given, MultipartUpload=named, **condition)
+
+    def test_parts_become_one_object(self, bench, bucket, upload):
+        client, given, put = upload
+        tags = [(number, put(number, body).headers["etag"]) for number, body in ((2, b"end"), (1, bytes(self.PART)))]
+        listed = bench.client("s3").list_parts(**given)["Parts"]
+        assert [(part["PartNumber"], part["Size"], part["ETag"]) for part in listed] == [(1, self.PART, tags[1][1]), (2, 3, tags[0][1])]
+        self.complete(client, given, *sorted(tags), IfNoneMatch="*", MpuObjectSize=self.PART + 3)
+        assert bench.client("s3").get_object(Bucket=bucket, Key="incoming/a")["Body"].read() == bytes(self.PART) + b"end"
+        refused(lambda: bench.client("s3").list_parts(**given), "NoSuchUpload", 404)
+
+    def test_a_presigned_part_takes_its_size_number_and_key_only(self, upload):
+        _client, _given, put = upload
+        assert put(1, BODY, sent=BODY + b"more").status_code == 403
+        assert put(1, BODY, replacing=("partNumber=1", "partNumber=2")).status_code == 403
+        assert put(1, BODY, replacing=("incoming/a", "incoming/b")).status_code == 403
+        assert put(1, BODY).status_code == 200
+
+    def test_missing_and_replaced_parts_are_refused(self, upload):
+        client, given, put = upload
+        tag = put(1, bytes(self.PART)).headers["etag"]
+        refused(lambda: self.complete(client, given, (1, tag), (2, tag)), "InvalidPart", 400)
+        put(1, b"1" * self.PART)
+        refused(lambda: self.complete(client, given, (1, tag)), "InvalidPart", 400)
+
+    def test_another_size_than_declared_is_refused(self, upload):
+        client, given, put = upload
+        tag = put(1, BODY).headers["etag"]
+        refused(lambda: self.complete(client, given, (1, tag), MpuObjectSize=len(BODY) + 1), "InvalidRequest", 400)
+
+    def test_parts_out_of_order_and_small_parts_before_the_last_are_refused(self, upload):
+        client, given, put = upload
+        small, last = put(1, BODY).headers["etag"], put(2, BODY).headers["etag"]
+        refused(lambda: self.complete(client, given, (2, last), (1, small)), "InvalidPartOrder", 400)
+        refused(lambda: self.complete(client, given, (1, small), (1, small)), "InvalidPartOrder", 400)
+        refused(lambda: self.complete(client, given, (1, small), (2, last)), "EntityTooSmall", 400)
+        refused(lambda: self.complete(client, given), "MalformedXML", 400)
+        self.complete(client, given, (2, last))
+
+    def test_an_object_that_is_there_is_not_replaced(self, bench, bucket, upload):
+        client, given, put = upload
+        tag = put(1, BODY).headers["etag"]
+        bench.client("s3").put_object(Bucket=bucket, Key="incoming/a", Body=b"first")
+        refused(lambda: self.complete(client, given, (1, tag), IfNoneMatch="*"), "PreconditionFailed", 412)
+
+    def test_nothing_reaches_an_upload_that_was_given_up(self, bench, upload):
+        client, given, put = upload
+        tag = put(1, BODY).headers["etag"]
+        refused(lambda: client.abort_multipart_upload(**given), "AccessDenied", 403)
+        bench.client("s3").abort_multipart_upload(**given)
+        assert put(1, BODY).status_code == 404
+        refused(lambda: self.complete(client, given, (1, tag)), "NoSuchUpload", 404)
+
+    def test_listing_parts_needs_its_own_permission(self, bench, bucket, upload):
+        client, given, _put = upload
+        refused(lambda: client.list_parts(**given), "AccessDenied", 403)
+        resource = f"arn:aws:s3:::{bucket}/incoming/*"
+        reader = bench.user({"Effect": "Allow", "Action": "s3:ListMultipartUploadParts", "Resource": resource})
+        assert "Parts" not in bench.client("s3", reader).list_parts(**given)
+
+    def test_a_copy_reaches_no_upload_of_another_key(self, bench, bucket, upload):
+        _client, given, _put = upload
+        s3 = bench.client("s3")
+        s3.put_object(Bucket=bucket, Key="models/a", Body=BODY)
+        other = {**given, "Key": "incoming/b", "PartNumber": 1, "CopySource": {"Bucket": bucket, "Key": "models/a"}}
+        refused(lambda: s3.upload_part_copy(**other), "NoSuchUpload", 404)
 
 
 def test_a_prefix_condition_confines_listing(bench, bucket):

@@ -12,7 +12,8 @@ from botocore.exceptions import ClientError
 from mme_facts.grammar import ArtifactName, VersionId
 from mme_tenancy.artifacts import UploadedObject, UploadGoneError
 from mme_tenancy.aws.clients import s3_client
-from mme_tenancy.aws.s3 import S3Artifacts, S3UploadSigner
+from mme_tenancy.aws.s3 import S3Artifacts
+from mme_tenancy.aws.uploads import S3UploadSigner
 from mme_tenancy.clock import SystemClock
 from mme_tenancy.testing import FakeClock
 

@@ -27,8 +27,13 @@ def store():
 
 
 @pytest.fixture
-def api(registry, store, clock, pool):
-    registrar = Registrar(registry, MemorySigner(clock), [pool], clock, lambda: 0.5)
+def signer(clock):
+    return MemorySigner(clock)
+
+
+@pytest.fixture
+def api(registry, store, clock, pool, signer):
+    registrar = Registrar(registry, signer, [pool], clock, lambda: 0.5)
     return Onboarding(registry, registrar, store, 10_000_000, clock)
 
 
@@ -83,13 +88,13 @@ def test_a_tenant_id_outside_the_grammar_is_refused(call, tenant):
         assert "lower-case" in document["allowed"]
 
 
-@pytest.mark.parametrize("name", ["get_tenant", "list_models", "get_model", "list_versions", "get_version", "register"])
+@pytest.mark.parametrize("name", ["get_tenant", "list_models", "get_model", "list_versions", "get_version", "register", "complete"])
 def test_an_unknown_tenant_is_not_found(call, name):
     status, document, _ = call(name)
     assert (status, slug(document)) == (404, "tenant-not-found")
 
 
-@pytest.mark.parametrize("name", ["get_model", "list_versions", "get_version"])
+@pytest.mark.parametrize("name", ["get_model", "list_versions", "get_version", "complete"])
 def test_an_unknown_model_is_not_found(call, tenant, name):
     status, document, _ = call(name)
     assert (status, slug(document)) == (404, "model-not-found")
@@ -110,7 +115,7 @@ def test_a_registration_answers_with_the_version_and_its_upload(call, tenant):
         "version": VERSION,
         "state": "awaiting_upload",
     }
-    assert set(document["upload"]) == {"method", "url", "headers", "expires_at"}
+    assert set(document["upload"]) == {"method", "url", "headers", "parts", "expires_at"}
     assert "Idempotency-Replayed" not in headers
 
 
@@ -166,6 +171,42 @@ def test_a_call_without_a_body_may_say_what_it_likes_about_it(call):
 def test_a_body_that_is_no_base64_is_refused(api, load_event, context):
     event = load_event("register") | {"body": "&&&"}
     assert api(event, context)["statusCode"] == 400
+
+
+def test_a_large_artifact_gets_an_upload_in_parts(call, tenant):
+    upload = call("register", body=registration(size_bytes=9_000_000))[1]["upload"]
+    assert (upload["url"], [(part["number"], part["offset"], part["uploaded"]) for part in upload["parts"]]) == (
+        None,
+        [(1, 0, False), (2, 8_388_608, False)],
+    )
+    status, document, _ = call("complete")
+    assert (status, slug(document), document["field"], document["value"]) == (409, "upload-incomplete", "parts", "1, 2")
+
+
+def test_a_completed_upload_shows_its_version_and_again_after_it_went_on(call, tenant, registry, signer):
+    call("register")
+    status, document, _ = call("complete")
+    assert (status, slug(document)) == (409, "upload-incomplete")
+    version = registry.version("acme", "iris", 1)
+    signer.artifacts.put(version.name, b"x" * 1234)
+    status, document, _ = call("complete", body=b"{}", headers={"Idempotency-Key": "k-1"})
+    assert (status, document["version"], document["state"]) == (200, VERSION, "awaiting_upload")
+    registry.write(Change(version, version.move(State.INSPECTING, NOW)))
+    assert call("complete")[1]["state"] == "inspecting"
+    again = call("complete", headers={"Idempotency-Key": "k-1"})
+    assert (again[1], again[2]["Idempotency-Replayed"]) == (document, "true")
+    other = call("complete", names={"version": "v2-0123456789ab"}, headers={"Idempotency-Key": "k-1"})
+    assert (other[0], slug(other[1])) == (409, "idempotency-conflict")
+
+
+@pytest.mark.parametrize(
+    ("changes", "status", "field"),
+    [({"body": b'{"parts": []}'}, 400, "parts"), ({"names": {"version": "1"}}, 400, "version"), ({"names": {"model": "-"}}, 400, "model")],
+)
+def test_a_wrong_completion_names_the_field(call, tenant, changes, status, field):
+    call("register")
+    got, document, _ = call("complete", **changes)
+    assert (got, document["field"]) == (status, field)
 
 
 def test_the_same_key_and_body_replay_the_first_answer(call, tenant, registry):

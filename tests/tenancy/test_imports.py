@@ -42,6 +42,7 @@ PURE = (
     "testing_heat",
     "testing_sweep",
     "tracing",
+    "uploads",
     "usage",
     "versions",
 )

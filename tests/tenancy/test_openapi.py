@@ -21,7 +21,7 @@ from mme_facts.environment import Callers, CallerSource, Pool
 from mme_facts.grammar import ID_PATTERN, VERSION_PATTERN, GrammarError, VersionId, check_tenant_id
 from mme_facts.limits import SAMPLE_BODY_BYTES
 from mme_facts.problems import PROBLEMS
-from mme_tenancy.artifacts import Upload
+from mme_tenancy.artifacts import Upload, UploadPart
 from mme_tenancy.errors import InvalidRequestError
 from mme_tenancy.handlers.onboarding import Onboarding
 from mme_tenancy.idempotency import KEY, IdempotencyKey
@@ -208,8 +208,12 @@ TENANTS = st.builds(
 )
 ROUTES = st.builds(Route, st.text(), st.text(), st.builds(VersionId.of, st.integers(1, 999_999), SHA256S).map(str), st.text())
 MODELS = st.builds(Model, IDS, IDS, SIZES, TIMESTAMPS, TIMESTAMPS, st.none() | ROUTES)
-UPLOADS = st.builds(Upload, st.just("PUT"), st.just("https://bucket/key"), st.dictionaries(st.text(), st.text()), TIMESTAMPS)
-REGISTERED = st.builds(Registered, VERSIONS.filter(lambda version: version.state is State.AWAITING_UPLOAD), UPLOADS, st.booleans())
+URLS, HEADERS = st.just("https://bucket/key"), st.dictionaries(st.text(), st.text())
+PARTS = st.builds(UploadPart, SIZES, SIZES, SIZES, URLS, HEADERS, st.booleans())
+UPLOADS = st.builds(Upload, st.just("PUT"), st.none() | URLS, HEADERS, TIMESTAMPS, st.lists(PARTS, max_size=2).map(tuple))
+REGISTERED = st.builds(
+    Registered, VERSIONS.filter(lambda version: version.state is State.AWAITING_UPLOAD), st.none() | UPLOADS, st.booleans()
+)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mme_facts.grammar import VersionId
-from mme_facts.limits import SAMPLE_BODY_BYTES, SINGLE_PUT_BYTES
+from mme_facts.limits import SAMPLE_BODY_BYTES
 from mme_tenancy.errors import (
     InvalidRequestError,
     PayloadTooLargeError,
@@ -24,6 +24,7 @@ from mme_tenancy.registration import Registrar, parse_registration
 from mme_tenancy.registry import Change
 from mme_tenancy.tenants import Tenant
 from mme_tenancy.testing import MemoryRegistry, MemorySigner
+from mme_tenancy.uploads import GREATEST_UPLOAD_BYTES
 from mme_tenancy.versions import State
 
 SHA256 = hashlib.sha256(b"artifact").hexdigest()
@@ -146,9 +147,9 @@ def test_an_artifact_above_the_limit_is_refused_with_the_limit():
     assert parse(changed("size_bytes", 10_000)).size_bytes == 10_000
 
 
-def test_no_setting_allows_more_than_one_put_can_carry():
-    with pytest.raises(PayloadTooLargeError, match=str(SINGLE_PUT_BYTES)):
-        parse(changed("size_bytes", SINGLE_PUT_BYTES + 1), max_artifact_bytes=SINGLE_PUT_BYTES * 2)
+def test_no_setting_allows_more_than_an_upload_can_carry():
+    with pytest.raises(PayloadTooLargeError, match=str(GREATEST_UPLOAD_BYTES)):
+        parse(changed("size_bytes", GREATEST_UPLOAD_BYTES + 1), max_artifact_bytes=GREATEST_UPLOAD_BYTES * 2)
 
 
 def test_a_sample_above_the_limit_is_refused_with_the_limit():

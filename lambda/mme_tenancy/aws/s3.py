@@ -1,8 +1,7 @@
-"""Uploads and admitted artifacts in the one S3 bucket."""
+"""Reading uploads and storing admitted artifacts in the one S3 bucket."""
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
@@ -11,56 +10,19 @@ from typing import TYPE_CHECKING, Any
 from botocore.exceptions import ClientError
 
 from mme_facts.grammar import ArtifactName
-from mme_tenancy.artifacts import Upload, UploadedObject, UploadGoneError
-from mme_tenancy.clock import Clock, timestamp
+from mme_tenancy.artifacts import UploadedObject, UploadGoneError
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
     from mypy_boto3_s3.type_defs import CompletedPartTypeDef
 
-__all__ = ["S3Artifacts", "S3UploadSigner"]
+__all__ = ["S3Artifacts"]
 
 _CHUNK_BYTES = 256 << 10
 _COPY_PART_BYTES = 256 << 20
 _COPY_THREADS = 4
 _GONE = frozenset({"NoSuchKey", "404", "PreconditionFailed", "412"})
 _DENIED = frozenset({"AccessDenied", "403"})
-
-
-class S3UploadSigner:
-    """`mme_tenancy.artifacts.UploadSigner` by presigned PUT.
-
-    The signature pins size, SHA-256 and that the key must be new, so S3 itself refuses any other body and any second upload
-    (Amazon S3: checking object integrity; conditional writes).
-
-    Args:
-        client: S3 client.
-        bucket_name: the bucket.
-        clock: time.
-    """
-
-    def __init__(self, client: S3Client, bucket_name: str, clock: Clock) -> None:
-        self._client = client
-        self._bucket_name = bucket_name
-        self._clock = clock
-
-    def sign(self, name: ArtifactName, *, sha256: str, size_bytes: int, seconds: int) -> Upload:
-        """An upload of exactly this artifact, once, valid for ``seconds``."""
-        digest = base64.b64encode(bytes.fromhex(sha256)).decode()
-        url = self._client.generate_presigned_url(
-            "put_object",
-            Params={
-                "Bucket": self._bucket_name,
-                "Key": name.incoming_key,
-                "ContentLength": size_bytes,
-                "ChecksumSHA256": digest,
-                "IfNoneMatch": "*",
-            },
-            ExpiresIn=seconds,
-            HttpMethod="PUT",
-        )
-        headers = {"Content-Length": str(size_bytes), "x-amz-checksum-sha256": digest, "If-None-Match": "*"}
-        return Upload("PUT", url, headers, timestamp(self._clock.time() + seconds))
 
 
 class S3Artifacts:

@@ -15,9 +15,10 @@ from mme_facts.api import OPERATIONS, Function, Operation, Role
 from mme_facts.environment import Callers
 from mme_facts.grammar import GrammarError, VersionId, check_model_id, check_tenant_id
 from mme_facts.problems import CONTENT_TYPE
-from mme_tenancy.aws.clients import dynamodb_client, s3_client
+from mme_tenancy.aws.clients import dynamodb_client, events_client, s3_client
 from mme_tenancy.aws.dynamodb import DynamoIdempotencyStore, DynamoRegistry
-from mme_tenancy.aws.s3 import S3UploadSigner
+from mme_tenancy.aws.sweeping import EventAdmissions
+from mme_tenancy.aws.uploads import S3UploadSigner
 from mme_tenancy.callers import attempt, known_caller, verified_caller
 from mme_tenancy.clock import Clock, SystemClock
 from mme_tenancy.errors import (
@@ -168,7 +169,8 @@ def _application() -> Onboarding:
     client = dynamodb_client(session)
     registry = DynamoRegistry(client, settings.table_name)
     signer = S3UploadSigner(s3_client(session), settings.bucket_name, clock)
-    registrar = Registrar(registry, signer, settings.pools, clock, random.random)
+    admissions = EventAdmissions(events_client(session), settings.bucket_name)
+    registrar = Registrar(registry, signer, settings.pools, clock, random.random, admissions)
     store = DynamoIdempotencyStore(client, settings.table_name)
     return Onboarding(registry, registrar, store, settings.max_artifact_bytes, clock, settings.callers)
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from aws_lambda_powertools.event_handler import Response
 
 from mme_facts.grammar import VersionId, check_model_id, check_tenant_id
-from mme_tenancy.bodies import registration_shape
+from mme_tenancy.bodies import NOTHING, registration_shape
 from mme_tenancy.errors import VersionNotFoundError
 from mme_tenancy.handlers.onboarding.calls import Call, json_answer, model_of, write_cursor
 from mme_tenancy.idempotency import StoredAnswer
@@ -45,6 +45,18 @@ class VersionCalls:
 
         # Not longer than the signed upload in the answer is of use.
         return call.once(tenant, {"model": model, "body": json.loads(call.body())}, register, keep_seconds=UPLOAD_SECONDS)
+
+    def complete_version(self, call: Call, tenant: str, model: str, version: str) -> Response[str]:
+        """Say that an upload is done: puts its parts together. It may be said again; the answer is the version as it is now."""
+        check_tenant_id(tenant)
+        check_model_id(model)
+        wanted = VersionId.parse(version)
+        call.fields(NOTHING, optional=True)
+
+        def complete() -> StoredAnswer:
+            return StoredAnswer(200, json.dumps(self.registrar.complete(tenant, model, wanted).document()))
+
+        return call.once(tenant, {"model": model, "version": version}, complete, keep_seconds=UPLOAD_SECONDS)
 
     def list_versions(self, call: Call, tenant: str, model: str) -> Response[str]:
         """List a model's versions, newest first."""
