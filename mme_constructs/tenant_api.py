@@ -89,8 +89,9 @@ class TenantApi(Construct):
         account_logging: whether this construct sets the account's CloudWatch role, as the first or only API of an account must. The setting
             is shared by all APIs of the account and region, so it stays when the stack goes. Default: no, it is set elsewhere.
         account_logging_removal_policy: what happens to that setting with the stack. Default: it stays.
-        private_endpoint: the ``execute-api`` VPC endpoint that alone reaches the API, such as `PrivateAccess.execute_api`. Default: the API
-            has a public address, in the region only.
+        private_endpoint: the ``execute-api`` VPC endpoint that alone reaches the API, such as `PrivateAccess.execute_api`; with an
+            ``authorizer`` its policy must let calls through that no principal signs (`PrivateAccess.allow_tokens`). Default: the API has a
+            public address, in the region only.
         authorizer: who may call, `CognitoAuthorizer` or `LambdaAuthorizer`. Default: IAM authorization.
 
     Raises:

@@ -263,6 +263,12 @@ def test_rejects_a_policy_for_an_endpoint_that_was_there(stack):
         _private(stack, vpc=_given_vpc(stack), already_there=["sagemaker.runtime"])
 
 
+def test_rejects_tokens_through_an_endpoint_that_was_there(stack):
+    private = _private(stack, vpc=_given_vpc(stack), already_there=["execute-api"])
+    with pytest.raises(EndpointPolicyError, match="private APIs was there before and keeps its policy"):
+        private.allow_tokens()
+
+
 def test_what_downloads_through_the_vpc_waits_for_its_endpoints(synthesize_stack):
     def build(stack):
         private = _private(stack)

@@ -73,6 +73,9 @@ FOREIGN = (
     ("acme", "POST", "/tenants/globex/models/churn/invocations"),
     ("acme", "GET", "/tenants"),
     ("acme", "PUT", "/tenants/acme"),
+    # A path with a slash at its end reaches the same resource, and a pattern that ends in "/*" would match it.
+    ("acme", "PUT", "/tenants/acme/"),
+    ("acme", "DELETE", "/tenants/acme/"),
     ("acme", "DELETE", "/tenants/acme/models/churn"),
     # A wildcard in place of the method would match these: the other tenant's model is called "tenants".
     ("versions", "GET", "/tenants/globex/models/tenants/versions/v1-0123456789ab"),

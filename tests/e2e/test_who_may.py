@@ -10,16 +10,13 @@ from botocore.exceptions import ClientError
 from mme_cli.errors import CommandError
 from mme_cli.principals import tenant_session
 from mme_cli.signed_http import SignedClient
+from mme_facts.api import OPERATIONS
 
+TENANT = "/tenants/{tenant}"
 ROUTES = [
-    ("PUT", ""),
-    ("GET", ""),
-    ("GET", "/models"),
-    ("GET", "/models/iris"),
-    ("GET", "/models/iris/versions"),
-    ("POST", "/models/iris/versions"),
-    ("GET", "/models/iris/versions/v1-0123456789ab"),
-    ("POST", "/models/iris/invocations"),
+    (operation.method, operation.path.removeprefix(TENANT).format(model="iris", version="v1-0123456789ab"))
+    for operation in OPERATIONS
+    if operation.path.startswith(TENANT)
 ]
 
 
@@ -55,6 +52,13 @@ def test_a_path_that_climbs_out_is_not_the_other_tenants(platform, served, path)
 def test_a_tenant_may_not_create_tenants_nor_itself(platform, served):
     assert platform.tenant_client("acme").call("PUT", "/tenants/acme", b"{}").status == 403
     assert platform.tenant_client("acme").call("PUT", "/tenants/other", b"{}").status == 403
+
+
+@pytest.mark.parametrize("path", ["/tenants/acme", "/tenants/acme/"])
+@pytest.mark.parametrize("method", ["PUT", "DELETE"])
+def test_what_is_the_administrators_is_refused_to_a_tenant_with_a_slash_at_the_end_too(platform, served, method, path):
+    """Both reach one resource, and a policy that ends in ``/*`` would match the second."""
+    assert platform.tenant_client("acme").call(method, path, b"{}").status == 403
 
 
 def test_a_tenants_session_opens_only_with_its_tag_and_from_the_admin_role(platform, served):
