@@ -24,7 +24,10 @@ class Unread:
     """A registry that nobody may ask."""
 
     def __getattr__(self, name):
-        raise AssertionError(f"the registry was asked for {name}")
+        def ask(*_arguments, **_options):
+            raise AssertionError(f"the registry was asked for {name}")
+
+        return ask
 
 
 def told(tenant, **more):
@@ -43,7 +46,7 @@ ADMIN = told("", claims={"cognito:groups": "platform-admin"}, context={"role": "
 def call(clock, pool, context):
     """Sends an operation's event for tenant globex; returns the answer's status and document."""
 
-    def call(operation, callers, authorizer, *, registry=None, method=None):
+    def call(operation, callers, authorizer, *, registry=None, method=None, **names):
         registry = Unread() if registry is None else registry
         registrar = Registrar(registry, MemorySigner(clock), [pool], clock, lambda: 0.5)
         functions = {
@@ -52,10 +55,10 @@ def call(clock, pool, context):
         }
         event = {
             "resource": operation.path,
-            "path": operation.path.format(**NAMES),
+            "path": operation.path.format(**NAMES | names),
             "httpMethod": method or operation.method,
             "headers": {"Authorization": "Bearer secret", "Content-Type": "application/json"},
-            "pathParameters": NAMES,
+            "pathParameters": NAMES | names,
             "requestContext": {"authorizer": authorizer, "identity": {"sourceIp": "198.51.100.7"}, "requestId": "r-1"},
             "body": "{}",
             "isBase64Encoded": False,
@@ -92,6 +95,15 @@ def test_a_method_that_the_path_does_not_know_is_refused_to_others_too(call, cal
     get_tenant = next(operation for operation in OPERATIONS if operation.id == "get_tenant")
     assert call(get_tenant, callers, told("acme")[callers], method="PATCH")[0] == 403
     assert call(get_tenant, callers, told("globex")[callers], method="PATCH")[0] == 405
+
+
+@pytest.mark.parametrize("callers", [COGNITO, LAMBDA], ids=["cognito", "lambda"])
+@pytest.mark.parametrize("model", ["ir is", "iris/..", "\u00efris"])
+def test_a_name_that_no_path_can_hold_is_refused_to_others_too(call, callers, model):
+    get_model = next(operation for operation in OPERATIONS if operation.id == "get_model")
+    assert call(get_model, callers, told("acme")[callers], model=model)[0] == 403
+    assert call(get_model, callers, None, model=model)[0] == 403
+    assert call(get_model, callers, told("globex")[callers], model=model)[0] == 400
 
 
 @pytest.mark.parametrize("operation_id", ["get_model", "invoke_model"])

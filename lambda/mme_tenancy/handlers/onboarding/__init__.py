@@ -129,9 +129,12 @@ class Onboarding:
         """Why the path is none of ours: API Gateway lets any text stand for a name, the resolver only some characters."""
         names: Mapping[str, str] = self._resolver.current_event.raw_event.get("pathParameters") or {}
         try:
+            self._admit(frozenset(Role), names)
             for name, check in (("tenant", check_tenant_id), ("model", check_model_id), ("version", VersionId.parse)):
                 if name in names:
                     check(names[name])
+        except ForbiddenError as error:
+            return error
         except GrammarError as error:
             return InvalidRequestError.of_grammar(error)
         return ResourceNotFoundError("the path is not part of this API")
