@@ -14,6 +14,7 @@ import typer
 from mme_cli.console import Steps, print_json, stderr, stdout
 from mme_cli.errors import CommandError
 from mme_cli.local_state import LocalState
+from mme_cli.top.command import top
 
 if TYPE_CHECKING:
     from mme_cli.demo.run import DemoReport
@@ -27,6 +28,12 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
+
+tenants = typer.Typer(help="Tenants: who asks for what.", no_args_is_help=True)
+app.add_typer(tenants, name="tenants")
+tenants.command(
+    "top", epilog="Examples:  mme tenants top --last 6h --by cost  |  mme tenants top --stack MmePlatform --stack MmeStorage --json"
+)(top)
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]
 Project = Annotated[Path, typer.Option(help="Folder of the CDK app (app.py, cdk.json).", file_okay=False)]

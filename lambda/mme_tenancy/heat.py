@@ -77,6 +77,7 @@ class PoolHeat:
 
     Attributes:
         key: pool and window.
+        endpoints: those of the pool when it was collected.
         rows: the versions with most requests, at most 10,000 of all pools together.
         tail: all others together; zeros unless ``truncated``.
         truncated: whether there are others.
@@ -86,6 +87,7 @@ class PoolHeat:
     """
 
     key: HeatKey
+    endpoints: tuple[str, ...]
     rows: tuple[ModelHeat, ...]
     tail: Counts = field(default_factory=Counts)
     truncated: bool = False
@@ -108,6 +110,7 @@ class PoolHeat:
         document = {
             "schema": SCHEMA,
             "pool": self.key.pool,
+            "endpoints": list(self.endpoints),
             "start": timestamp(self.key.start),
             "seconds": self.key.seconds,
             "collected_at": self.collected_at,
@@ -130,6 +133,7 @@ class PoolHeat:
             columns: list[str] = document["columns"]
             return cls(
                 key,
+                tuple(document["endpoints"]),
                 tuple(_row(dict(zip(columns, row, strict=True))) for row in document["rows"]),
                 Counts(*document["tail"]),
                 document["truncated"],

@@ -190,7 +190,9 @@ class HeatCollection:
             if totals is not None:
                 whole = sum((_counts(row) for row in totals.rows if self._rules.pool_of(row.get("endpoint", "")) == pool), Counts())
                 tail = whole.less(sum((row.counts for row in found), Counts()))
-            heats[pool] = PoolHeat(window.key(pool), tuple(found), tail, tail.requests > 0, timestamp(self._clock.time()))
+            heats[pool] = PoolHeat(
+                window.key(pool), self._rules.pools[pool], tuple(found), tail, tail.requests > 0, timestamp(self._clock.time())
+            )
         return heats
 
     # Counting again.

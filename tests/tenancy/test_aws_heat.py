@@ -23,7 +23,7 @@ START = 1_795_953_600
 
 def heat(at, requests=1, pool="xgboost"):
     row = ModelHeat("acme", "iris", "v1-0123456789ab", Counts(requests))
-    return PoolHeat(HeatKey(pool, START + at, 300), (row,), collected_at="2026-11-29T12:07:00.000Z")
+    return PoolHeat(HeatKey(pool, START + at, 300), ("one",), (row,), collected_at="2026-11-29T12:07:00.000Z")
 
 
 @pytest.fixture
@@ -61,6 +61,7 @@ def test_windows_of_a_pool_are_listed_from_a_moment_on(store, client, bucket_nam
     assert [key.start - START for key in store.windows("xgboost", since=START + 300)] == [300, 600]
     assert store.windows("xgboost", since=START + 301) == [heat(600).key]
     assert store.windows("sklearn", since=0) == []
+    assert store.pools() == ["xgboost", "xgboost-gpu"]
 
 
 def test_what_is_not_there_or_not_heat_is_told_apart(store, client, bucket_name):

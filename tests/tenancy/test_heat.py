@@ -20,7 +20,7 @@ KEY = HeatKey("xgboost", START, 300)
 
 def heat(start=START, *, pool="xgboost", seconds=300, requests=3, **members):
     rows = (ModelHeat("acme", "iris", "v1-0123456789ab", Counts(requests, 30, 3, 1, 0, 12.5)),)
-    return PoolHeat(HeatKey(pool, start, seconds), rows, collected_at="2026-11-30T01:22:00.000Z", **members)
+    return PoolHeat(HeatKey(pool, start, seconds), ("one",), rows, collected_at="2026-11-30T01:22:00.000Z", **members)
 
 
 def test_what_is_written_comes_back():

@@ -12,54 +12,14 @@ from mme_facts.grammar import HeatKey
 from mme_facts.heat import HeatRules
 from mme_facts.metrics import CATALOGUE
 from mme_facts.metrics_own import HEAT_METRICS
-from mme_local.logs.evaluation import evaluate
-from mme_local.logs.language import parse_query
-from mme_local.logs.values import Event
 from mme_tenancy.handlers.heat import HeatCollector
 from mme_tenancy.heat import Counts
 from mme_tenancy.heat_collection import HeatCollection, Window, missing_windows
-from mme_tenancy.log_queries import QueriesBusyError, QueryAnswer, QueryFailedError
-from mme_tenancy.telemetry import invocation_line
 from mme_tenancy.testing_heat import MemoryHeat
+from tests.tenancy.log_lines import Log
 
 NOON = 1_795_953_600
 RULES = HeatRules({"xgboost": ("one",), "sklearn": ("two", "three")})
-
-
-class Log:
-    """A log group whose queries the local cloud's Logs Insights evaluates.
-
-    Attributes:
-        failing: beginnings of time ranges whose queries fail.
-        busy: whether the account's limit is reached.
-        texts: every query so far.
-    """
-
-    def __init__(self):
-        self.events, self.texts, self.failing, self.busy, self.polls = [], [], set(), False, 0
-        self._running = {}
-
-    def write(self, at, *, endpoint="one", tenant="acme", model="iris", version="v1-0123456789ab", count=1, **fields):
-        line = {"tenant": tenant, "model": model, "version": version, "endpoint": endpoint, "bytes_in": 10, "bytes_out": 2, "cold": 0}
-        text = invocation_line(line | {"failed": 0, "model_latency_ms": 1.5} | fields, epoch_seconds=at)
-        self.events += [Event(lambda: "pointer", at * 1000, at * 1000, text, "/log", "stream", "1")] * count
-
-    def start(self, query):
-        if self.busy:
-            raise QueriesBusyError("LimitExceededException")
-        self.texts.append(query.text)
-        self._running[str(len(self.texts))] = query
-        return str(len(self.texts))
-
-    def poll(self, query_id):
-        query = self._running[query_id]
-        if query.start in self.failing:
-            raise QueryFailedError("it ended as Failed")
-        inside = [event for event in self.events if query.start * 1000 <= event.timestamp <= query.end * 1000 + 999]
-        return QueryAnswer(tuple(dict(row) for row in evaluate(parse_query(query.text), inside).rows))
-
-    def stop(self, query_id):
-        del self._running[query_id]
 
 
 @pytest.fixture
@@ -106,6 +66,7 @@ def test_a_closed_window_becomes_an_object_for_each_pool(log, store, run):
     ]
     assert [row.counts for row in other.rows] == [Counts(1, 10, 2, 0, 0, 0.0), Counts(1, 10, 2, 0, 0, 1.5)]
     assert not one.truncated
+    assert (one.endpoints, other.endpoints) == (("one",), ("two", "three"))
     assert one.collected_at == "2026-11-29T12:07:10.000Z"
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from botocore.exceptions import ClientError
 
-from mme_facts.grammar import HEAT_NOTE_KEY, GrammarError, HeatKey, heat_moment, heat_prefix
+from mme_facts.grammar import HEAT_NOTE_KEY, HEAT_PREFIX, GrammarError, HeatKey, heat_moment, heat_prefix
 from mme_tenancy.heat import PoolHeat
 
 if TYPE_CHECKING:
@@ -30,6 +30,12 @@ class S3Heat:
     def __init__(self, client: S3Client, bucket_name: str) -> None:
         self._client = client
         self._bucket_name = bucket_name
+
+    def pools(self) -> list[str]:
+        """The pools that have any heat, by name."""
+        pages = self._client.get_paginator("list_objects_v2").paginate(Bucket=self._bucket_name, Prefix=HEAT_PREFIX, Delimiter="/")
+        found = (entry["Prefix"] for page in pages for entry in page.get("CommonPrefixes", ()))
+        return sorted(prefix.removeprefix(HEAT_PREFIX).removesuffix("/") for prefix in found)
 
     def windows(self, pool: str, *, since: int) -> list[HeatKey]:
         """The windows of a pool that begin at ``since`` (epoch seconds) or later, oldest first; other objects are passed over."""
