@@ -147,7 +147,7 @@ def apply(at_once: int, executed: Callable[[], object]) -> None:
     """
     _tell_executions(executed)
     _queue_events(InvocationQueue(at_once))
-    _reserve_concurrency()
+    _complete_templates()
 
 
 def _tell_executions(executed: Callable[[], object]) -> None:
@@ -210,25 +210,29 @@ def _queue_events(queue: InvocationQueue) -> None:
     lambda_runtime.reset = reset_all
 
 
-def _reserve_concurrency() -> None:
+def _complete_templates() -> None:
+    """Of a template's function, the emulator forgets the reserved concurrency and the dead-letter queue."""
     from ministack.services import lambda_svc
     from ministack.services.cloudformation import provisioners
 
     handlers = provisioners._RESOURCE_HANDLERS["AWS::Lambda::Function"]
     create, update = handlers["create"], handlers["update"]
 
-    def reserve(name: str, properties: Mapping[str, Any]) -> None:
-        reserved = properties.get("ReservedConcurrentExecutions")
-        lambda_svc._functions[name]["concurrency"] = None if reserved is None else int(reserved)
+    def complete(name: str, properties: Mapping[str, Any]) -> None:
+        function, reserved = lambda_svc._functions[name], properties.get("ReservedConcurrentExecutions")
+        function["concurrency"] = None if reserved is None else int(reserved)
+        function["config"].pop("DeadLetterConfig", None)
+        if properties.get("DeadLetterConfig"):
+            function["config"]["DeadLetterConfig"] = dict(properties["DeadLetterConfig"])
 
-    def create_reserved(logical_id: str, properties: Any, stack: str) -> Any:
+    def create_complete(logical_id: str, properties: Any, stack: str) -> Any:
         made = create(logical_id, properties, stack)
-        reserve(made[0], properties)
+        complete(made[0], properties)
         return made
 
-    def update_reserved(physical_id: str, before: Any, after: Any, stack: str, logical_id: str | None = None) -> Any:
+    def update_complete(physical_id: str, before: Any, after: Any, stack: str, logical_id: str | None = None) -> Any:
         made = update(physical_id, before, after, stack, logical_id)
-        reserve(made[0], after)
+        complete(made[0], after)
         return made
 
-    provisioners._RESOURCE_HANDLERS["AWS::Lambda::Function"] = {**handlers, "create": create_reserved, "update": update_reserved}
+    provisioners._RESOURCE_HANDLERS["AWS::Lambda::Function"] = {**handlers, "create": create_complete, "update": update_complete}

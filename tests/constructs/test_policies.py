@@ -70,6 +70,7 @@ WILDCARD_RESOURCES = {
 
 WILDCARD_PATTERNS = {
     r"arn:aws:s3:::[^/*]+/([a-z]+/)?models/\*": "artifacts of every tenant and version",
+    r"arn:aws:s3:::[^/*]+/([a-z]+/)?models/\*/\*/v\*-\*\.tar\.gz": "the artifact of a version that was rejected, to be deleted",
     r"arn:aws:s3:::[^/*]+/incoming/\*": "uploads of every tenant and version",
     r"arn:aws:s3:::[^/*]+/incoming/\$\{aws:PrincipalTag/tenant\}/\*": "one tenant's uploads; the literal part ends in a slash",
     r"arn:aws:s3:::accesslogs[^/*]+/artifacts/\*": "S3 names the access logs that it writes",

@@ -155,3 +155,27 @@ def test_a_template_reserves_concurrency_and_gives_it_back(bench):
     stacks.update_stack(StackName=name, TemplateBody=template())
     stacks.get_waiter("stack_update_complete").wait(StackName=name, WaiterConfig={"Delay": 1})
     assert reserved() is None
+
+
+def test_a_template_gives_a_function_a_dead_letter_queue_and_takes_it_back(bench):
+    role, stacks, queues, name = bench.role(LAMBDA_TRUST), bench.client("cloudformation"), bench.client("sqs"), bench.name("function")
+    queue = queues.create_queue(QueueName=bench.name("dead"))["QueueUrl"]
+    arn = queues.get_queue_attributes(QueueUrl=queue, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
+
+    def template(**properties):
+        function = {"FunctionName": name, "Runtime": "python3.13", "Handler": "index.handler", "Role": role, **properties}
+        code = {"ZipFile": "def handler(event, context): raise ValueError"}
+        return json.dumps({"Resources": {"F": {"Type": "AWS::Lambda::Function", "Properties": {**function, "Code": code}}}})
+
+    def target():
+        return bench.client("lambda").get_function_configuration(FunctionName=name).get("DeadLetterConfig", {}).get("TargetArn")
+
+    stacks.create_stack(StackName=name, TemplateBody=template(DeadLetterConfig={"TargetArn": arn}))
+    stacks.get_waiter("stack_create_complete").wait(StackName=name, WaiterConfig={"Delay": 1})
+    assert target() == arn
+    bench.client("lambda").invoke(FunctionName=name, InvocationType="Event", Payload=b'{"lost": 1}')
+    (message,) = bench.wait_for(lambda: queues.receive_message(QueueUrl=queue).get("Messages"))
+    assert '"lost"' in message["Body"]
+    stacks.update_stack(StackName=name, TemplateBody=template())
+    stacks.get_waiter("stack_update_complete").wait(StackName=name, WaiterConfig={"Delay": 1})
+    assert target() is None
