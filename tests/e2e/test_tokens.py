@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import secrets
 import shutil
 import time
@@ -232,6 +233,18 @@ def test_attempts_are_in_the_functions_logs_and_tokens_in_none(api, cloud):
 
     wait_until(lambda: len(attempts()) >= 2, what="the log of two attempts")
     assert all(told["path_tenant"] in ("globex", "globe", "acme") and told["caller_tenant"] for told in attempts())
+    assert len(asked_for(logs, groups)) >= len(attempts()), "the page's query finds them"
     text = "\n".join(lines())
     for token in api.tokens.values():
         assert token.rpartition(".")[2] not in text
+
+
+def asked_for(logs, groups):
+    """What the query of the documentation finds."""
+    query = re.search(r"^fields @timestamp.*$", (PROJECT / "docs" / "tasks" / "who-may-call.md").read_text("utf-8"), re.MULTILINE)[0]
+    now = int(time.time())
+    started = logs.start_query(logGroupNames=groups, startTime=now - 3600, endTime=now + 60, queryString=query)["queryId"]
+    done = wait_until(lambda: (found := logs.get_query_results(queryId=started))["status"] == "Complete" and found, what="the query's end")
+    rows = [{cell["field"]: cell["value"] for cell in row} for row in done["results"]]
+    assert all(row["refused"] and row["path_tenant"] for row in rows if row["refused"] == "other-tenant")
+    return [row for row in rows if row["refused"] == "other-tenant"]
