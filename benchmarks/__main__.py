@@ -5,11 +5,17 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from benchmarks import constructs, fleet, local_cloud, onboarding
+from benchmarks import bulk, constructs, fleet, local_cloud, onboarding
 from benchmarks.figure import store, table
 from mme_cli.console import stderr, stdout
 
-AREAS = {"constructs": constructs.measure, "local-cloud": local_cloud.measure, "fleet": fleet.measure, "onboarding": onboarding.measure}
+AREAS = {
+    "constructs": constructs.measure,
+    "local-cloud": local_cloud.measure,
+    "fleet": fleet.measure,
+    "onboarding": onboarding.measure,
+    "bulk": bulk.measure,
+}
 
 
 def main(arguments: list[str]) -> int:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from mme_cli.commands.onboard import onboard
 from mme_cli.console import Steps, print_json, stderr, stdout
 from mme_cli.errors import CommandError
 from mme_cli.local_state import LocalState
@@ -293,6 +294,12 @@ def credentials(
     _print_variables(_api_variables(state, keys), as_json=as_json)
 
 
+app.command(
+    epilog="Examples:  mme onboard acme iris iris.tar.gz --sample row.csv  |  mme onboard --manifest models.csv --concurrency 16  |  "
+    "mme onboard acme iris iris.tar.gz --sample row.csv --stack MmePlatform --json"
+)(onboard)
+
+
 def _print_outputs(state: LocalState, *, as_json: bool) -> None:
     if as_json:
         print_json(state.outputs)
@@ -336,7 +343,7 @@ def run() -> None:
         app()
     except CommandError as error:
         stderr.print(f"mme: {error}", style="red", markup=False, soft_wrap=True)
-        sys.exit(1)
+        sys.exit(error.exit_status)
     except KeyboardInterrupt:
         stderr.print("mme: interrupted")
         sys.exit(_INTERRUPTED)

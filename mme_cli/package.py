@@ -7,12 +7,13 @@ import hashlib
 import os
 import tarfile
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from mme_cli.errors import CommandError
+from mme_cli.onboarding.artifact import SUFFIXES
 from mme_facts.artifacts import XGBOOST_MODEL
 from mme_tenancy.archive import inspect_artifact
 from mme_tenancy.formats.frameworks import FRAMEWORKS
@@ -26,18 +27,6 @@ __all__ = ["Package", "package"]
 _CHUNK_BYTES = 1 << 20
 _LEFT_OUT = frozenset({".DS_Store", "Thumbs.db", "__pycache__", ".git", ".ipynb_checkpoints"})
 _APPLE_DOUBLE = "._"
-_SUFFIXES: Mapping[str, str] = {
-    ".ubj": "xgboost",
-    ".json": "xgboost",
-    ".skops": "sklearn",
-    ".joblib": "sklearn",
-    ".pkl": "sklearn",
-    ".pickle": "sklearn",
-    ".onnx": "onnx",
-    ".pt": "pytorch",
-    ".pth": "pytorch",
-    ".safetensors": "pytorch",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,13 +107,13 @@ def _guess(source: Path) -> str:
     if source.is_file():
         if source.name == XGBOOST_MODEL:
             return "xgboost"
-        if (found := _SUFFIXES.get(source.suffix.lower())) is not None:
+        if (found := SUFFIXES.get(source.suffix.lower())) is not None:
             return found
     elif any(source.glob("saved_model.pb")) or any(source.glob("*/saved_model.pb")):
         return "tensorflow"
     elif any(source.glob("config.pbtxt")) or any(source.glob("*/config.pbtxt")):
         return "triton"
-    elif (names := {_SUFFIXES.get(path.suffix.lower()) for path in source.iterdir()} - {None, "xgboost"}) and len(names) == 1:
+    elif (names := {SUFFIXES.get(path.suffix.lower()) for path in source.iterdir()} - {None, "xgboost"}) and len(names) == 1:
         return str(names.pop())
     elif (source / XGBOOST_MODEL).is_file():
         return "xgboost"

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import socket
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import BinaryIO
 
 import botocore.credentials
 from botocore.auth import SigV4Auth
@@ -13,7 +14,7 @@ from botocore.awsrequest import AWSRequest
 from botocore.exceptions import HTTPClientError
 from botocore.httpsession import URLLib3Session
 
-from mme_cli.errors import CommandError
+from mme_cli.errors import CommandError, NoAnswerError
 from mme_local import Credentials
 
 __all__ = ["Answer", "SignedClient"]
@@ -40,27 +41,32 @@ class SignedClient:
 
     Args:
         url: the stage's address.
-        keys: the principal's credentials.
+        keys: the principal's credentials, or what gives those that are valid now.
         region: AWS region of the API.
         timeout_seconds: for connecting, and for each read.
+        connections: how many are kept open.
     """
 
-    def __init__(self, url: str, keys: Credentials, region: str, timeout_seconds: int = 35) -> None:
+    def __init__(
+        self, url: str, keys: Credentials | Callable[[], Credentials], region: str, timeout_seconds: int = 35, *, connections: int = 16
+    ) -> None:
         self._url = url.rstrip("/")
-        credentials = botocore.credentials.Credentials(keys.access_key_id, keys.secret_access_key, keys.session_token)
-        self._auth = SigV4Auth(credentials, "execute-api", region)
+        self._keys: Callable[[], Credentials] = keys if callable(keys) else lambda: keys
+        self._region = region
         # Without it a body waits for the acknowledgement of its headers, some 40 ms.
         no_delay = [(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)]
-        self._session = URLLib3Session(timeout=timeout_seconds, max_pool_connections=16, socket_options=no_delay)  # type: ignore[arg-type]  # the stubs say list[str]
+        self._session = URLLib3Session(timeout=timeout_seconds, max_pool_connections=connections, socket_options=no_delay)  # type: ignore[arg-type]  # the stubs say list[str]
 
     def call(self, method: str, path: str, body: bytes = b"", headers: Mapping[str, str] | None = None) -> Answer:
-        """Send one request; raises `CommandError` when no answer comes."""
+        """Send one request; raises `NoAnswerError` when no answer comes."""
         request = AWSRequest(method=method, url=f"{self._url}{path}", data=body, headers=dict(headers or {}))
-        self._auth.add_auth(request)
+        keys = self._keys()
+        credentials = botocore.credentials.Credentials(keys.access_key_id, keys.secret_access_key, keys.session_token)
+        SigV4Auth(credentials, "execute-api", self._region).add_auth(request)
         return self._send(request)
 
-    def upload(self, method: str, url: str, body: bytes, headers: Mapping[str, str]) -> Answer:
-        """Send a presigned request as it is."""
+    def upload(self, method: str, url: str, body: bytes | BinaryIO, headers: Mapping[str, str]) -> Answer:
+        """Send a presigned request as it is; raises `NoAnswerError` when no answer comes."""
         return self._send(AWSRequest(method=method, url=url, data=body, headers=dict(headers)))
 
     def expect(
@@ -78,5 +84,5 @@ class SignedClient:
         try:
             response = self._session.send(prepared)
         except HTTPClientError as error:
-            raise CommandError(f"{prepared.method} {prepared.url.partition('?')[0]} got no answer: {error}") from error
+            raise NoAnswerError(f"{prepared.method} {prepared.url.partition('?')[0]} got no answer: {error}") from error
         return Answer(response.status_code, {name.lower(): value for name, value in response.headers.items()}, response.content)

@@ -1,0 +1,1 @@
+"""The commands that call the onboarding API, one module a resource."""
