@@ -71,7 +71,7 @@ def read_manifest(path: Path) -> list[Row]:
                 errors.append(f"line {line}: {row.name} stands on line {first} already: one version a manifest")
             rows.append(row)
     except csv.Error as error:
-        raise UsageError(f"manifest {str(path)!r}, line {reader.line_num}: {error}") from None
+        raise UsageError(f"manifest {str(path)!r}, line {reader.reader.line_num}: {error}") from None
     if errors:
         shown = errors[:_SHOWN_ERRORS]
         more = f"\n  and {len(errors) - len(shown)} more" if len(errors) > len(shown) else ""
