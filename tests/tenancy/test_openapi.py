@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import copy
 import json
 import re
 from dataclasses import dataclass
@@ -264,7 +265,7 @@ def bodies(draw):
         place = draw(st.sampled_from([body, sample])) if isinstance(sample, dict) else body
         name = draw(st.sampled_from([*place, "extra", "accept", "encoding", "notes"]))
         if draw(st.booleans()):
-            place[name] = draw(VALUES)
+            place[name] = copy.deepcopy(draw(VALUES))
         else:
             place.pop(name, None)
     return draw(st.sampled_from([body, body, body, draw(VALUES)]))
