@@ -13,7 +13,7 @@ from typing import Protocol
 
 from mme_tenancy.errors import InvalidRequestError, PayloadTooLargeError
 
-__all__ = ["Choice", "Flag", "Member", "Obj", "Many", "Required", "Shape", "Text", "Whole", "nullable", "parse_json"]
+__all__ = ["Choice", "Flag", "Member", "Obj", "Many", "Number", "Required", "Shape", "Text", "Whole", "nullable", "parse_json"]
 
 _SHOWN_NAME_CHARACTERS = 100
 """So much of an unknown member's name is shown: the caller chooses it."""
@@ -114,6 +114,31 @@ class Whole:
     def schema(self) -> Schema:
         """The rule as JSON Schema."""
         return {"type": "integer", "minimum": self.least, "maximum": self.greatest}
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """A number, whole or not.
+
+    Attributes:
+        least: least value.
+        greatest: greatest value.
+        what: what it is, for errors.
+    """
+
+    least: float
+    greatest: float
+    what: str = "a number"
+
+    def check(self, name: str, value: object) -> float:
+        """The number; raises `InvalidRequestError`."""
+        if not isinstance(value, int | float) or isinstance(value, bool) or not self.least <= value <= self.greatest:
+            raise InvalidRequestError.of_field(name, value, f"{self.what} from {self.least:g} to {self.greatest:g}")
+        return value
+
+    def schema(self) -> Schema:
+        """The rule as JSON Schema."""
+        return {"type": "number", "minimum": self.least, "maximum": self.greatest}
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,7 +294,16 @@ class Obj:
             properties[name] = told
         required = [name for name, member in self.members.items() if member.default is Required]
         schema: Schema = {"type": "object", "properties": properties, "additionalProperties": False, **self.extra}
-        return {**schema, "required": required} if required else schema
+        if required:
+            schema["required"] = required
+        if example := self.example():
+            schema["examples"] = [example]
+        return schema
+
+    def example(self) -> dict[str, object]:
+        """An object of the members' examples."""
+        shown = {name: member.shape.example() if isinstance(member.shape, Obj) else member.example for name, member in self.members.items()}
+        return {name: value for name, value in shown.items() if value not in (None, {})}
 
 
 def parse_json(body: bytes) -> object:

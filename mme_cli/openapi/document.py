@@ -50,7 +50,6 @@ _NAMES: Mapping[str, Schema] = {
 
 _HEADERS: Mapping[str, Schema] = {
     "Retry-After": {"description": "When trying again makes sense, in seconds.", "schema": {"type": "integer", "minimum": 0}},
-    "Allow": {"description": "The methods that the path knows.", "schema": {"type": "string"}},
     "Idempotency-Replayed": {
         "description": "There if the answer is the first one to this `Idempotency-Key`, given again.",
         "schema": {"type": "string", "enum": ["true"]},

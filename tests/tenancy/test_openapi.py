@@ -23,11 +23,13 @@ from mme_facts.grammar import ID_PATTERN, VERSION_PATTERN, GrammarError, Version
 from mme_facts.limits import SAMPLE_BODY_BYTES
 from mme_facts.problems import PROBLEMS
 from mme_tenancy.artifacts import Upload, UploadPart
-from mme_tenancy.errors import InvalidRequestError
+from mme_tenancy.bodies import request_shapes
+from mme_tenancy.errors import InvalidRequestError, TenancyError
 from mme_tenancy.handlers.onboarding import Onboarding
 from mme_tenancy.idempotency import KEY, IdempotencyKey
 from mme_tenancy.registration import Registered, Registrar
 from mme_tenancy.routes import Model, Route
+from mme_tenancy.shapes import Choice, Flag, Many, Number, Obj, Required, Text, Whole
 from mme_tenancy.tenants import Quotas, Tenant, Tier
 from mme_tenancy.testing import FakeClock, MemoryIdempotencyStore, MemoryRegistry, MemorySigner
 from mme_tenancy.versions import Reason, Sample, State, Version
@@ -298,6 +300,101 @@ def test_the_validator_refuses_what_the_schema_refuses_and_nothing_else(served, 
 
     agree()
     assert seen == {200, 201, 400, 413}
+
+
+def right(shape):
+    """Values that a shape takes, by its own words."""
+    match shape:
+        case Obj():
+            needed = {name: right(member.shape) for name, member in shape.members.items() if member.default is Required}
+            others = {name: right(member.shape) for name, member in shape.members.items() if member.default is not Required}
+            return st.fixed_dictionaries(needed, optional=others)
+        case Choice():
+            return st.sampled_from(shape.values)
+        case Whole():
+            return st.integers(shape.least, shape.greatest) | st.sampled_from([shape.least, shape.greatest, float(shape.greatest)])
+        case Number():
+            return st.floats(shape.least, shape.greatest) | st.sampled_from([shape.least, shape.greatest])
+        case Flag():
+            return st.booleans()
+        case Many():
+            return st.lists(right(shape.of), min_size=shape.least, max_size=min(shape.greatest, 4), unique_by=repr)
+        case Text(pattern=str()):
+            return st.from_regex(shape.pattern, fullmatch=True)
+        case Text():
+            return st.text(min_size=shape.least_characters, max_size=min(shape.greatest_characters or 9, 9))
+        case _:
+            return st.none() | right(shape.shape)
+
+
+@st.composite
+def bent(draw, shape):
+    """A right object with up to two changes, anywhere in it."""
+    body = copy.deepcopy(draw(right(shape)))
+    for _ in range(draw(st.integers(0, 2))):
+        places = [body, *(value for value in body.values() if isinstance(value, dict))]
+        place = draw(st.sampled_from(places))
+        name = draw(st.sampled_from([*place, *shape.members, "extra"]))
+        if draw(st.integers(0, 3)):
+            place[name] = copy.deepcopy(draw(VALUES | EDGES))
+        else:
+            place.pop(name, None)
+    return body
+
+
+EDGES = st.sampled_from(
+    [0, -1, 0.5, 99.99, 100, 100.0, 101, 2**31, 2**53, 2**63, [], ["xgboost"], ["xgboost", "xgboost"], [1], [[]], {"models": 1}]
+)
+SHAPES = request_shapes(max_artifact_bytes=LIMIT_BYTES, frameworks=("xgboost", "onnx"))
+
+
+def one_by_one(schema):
+    """A schema without its rules between members, which are checked behind the shape."""
+    if not isinstance(schema, dict):
+        return schema
+    return {key: one_by_one(value) for key, value in schema.items() if key not in ("if", "then", "else")}
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_the_schema_and_the_check_of_every_body_agree(name):
+    shape, outcomes = SHAPES[name], set()
+    check = jsonschema_rs.Draft202012Validator(one_by_one(shape.schema()))
+
+    @settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+    @given(bent(shape), right(shape))
+    def agree(body, whole):
+        for given_body in (body, whole):
+            read = json.loads(json.dumps(given_body))
+            try:
+                shape.check("body", read)
+                refused = None
+            except TenancyError as error:
+                refused = error.document()
+            assert check.is_valid(read) == (refused is None), (read, refused)
+            outcomes.add(refused is None)
+
+    agree()
+    assert outcomes == {True, False}
+
+
+@pytest.mark.parametrize(
+    "operation", [operation for operation in OPERATIONS if ANSWERS[operation.id].body], ids=lambda operation: operation.id
+)
+def test_every_call_with_a_body_checks_it(served_api, load_event, operation):
+    event = load_event("register" if operation.method == "POST" else "put_tenant")
+    names = {"tenant": "acme", "model": "iris", "version": "v1-0123456789ab"}
+    event |= {"resource": operation.path, "path": operation.path.format(**names), "httpMethod": operation.method, "pathParameters": names}
+
+    def answer(body, media_type="application/json"):
+        encoded = base64.b64encode(body).decode()
+        told = served_api({**event, "headers": {"Content-Type": media_type}, "body": encoded, "isBase64Encoded": True}, None)
+        return told["statusCode"], json.loads(told["body"]).get("field")
+
+    assert answer(b'{"surely-unknown": 1}') == (400, "surely-unknown")
+    assert answer(b"[]") == (400, "body")
+    assert answer(b"{}", "text/plain") == (415, "Content-Type")
+    if not ANSWERS[operation.id].body_optional:
+        assert answer(b"") == (400, "body")
 
 
 def test_ids_and_keys_have_the_same_rule_in_paths_headers_and_handlers(document):

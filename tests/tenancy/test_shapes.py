@@ -101,3 +101,17 @@ def test_the_schema_says_the_same():
         "required": ["name"],
     }
     assert json.loads(json.dumps(nullable(Choice(("a",))).schema())) == {"anyOf": [{"type": "string", "enum": ["a"]}, {"type": "null"}]}
+
+
+def test_an_object_shows_the_examples_of_its_members():
+    inner = Obj({"name": Member(Text("text"), "the name", example="ann"), "age": Member(Whole(0, 9), "years", default=0)})
+    shape = Obj(
+        {
+            "who": Member(inner, "a person"),
+            "note": Member(Text("text"), "a note", default=""),
+            "count": Member(Whole(0, 9), "how many", example=3),
+        }
+    )
+    assert shape.example() == {"who": {"name": "ann"}, "count": 3}
+    assert shape.schema()["examples"] == [shape.example()]
+    assert "examples" not in PERSON.schema()
