@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,14 +15,16 @@ from mme_cli.local_state import LocalState
 from mme_cli.onboarding_client import OnboardingClient, Retries
 from mme_cli.platform import LocalPlatform
 from mme_cli.principals import platform_admin, tenant_session
-from mme_cli.signed_http import SignedClient
+from mme_cli.signed_http import HttpClient, SignedClient, TokenClient
 from mme_local import Credentials
 
 if TYPE_CHECKING:
     import boto3
 
-__all__ = ["Connection", "KeptSession", "connect"]
+__all__ = ["TOKEN_VARIABLE", "Connection", "KeptSession", "connect"]
 
+TOKEN_VARIABLE = "MME_API_TOKEN"  # noqa: S105 - its name
+"""The environment variable with the token for an API that has an authorizer."""
 _RENEW_AFTER_SECONDS = 3000.0
 _OUTPUTS = ("ApiUrl", "PlatformAdminRoleArn", "TenantAccessRoleArn")
 
@@ -50,31 +53,52 @@ class KeptSession:
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """A deployed API and the principals that call it.
+    """A deployed API and who calls it.
 
     Attributes:
-        url: the stage's address.
-        region: AWS region.
-        admin: credentials of the platform's administrator.
-        tenant: credentials that may call the paths of one tenant.
+        admin: makes what calls as the platform's administrator, with as many connections.
+        tenant: the same for a tenant by its id.
     """
 
-    url: str
-    region: str
-    admin: Callable[[], Credentials]
-    tenant: Callable[[str], Callable[[], Credentials]]
+    admin: Callable[[int], HttpClient]
+    tenant: Callable[[str, int], HttpClient]
 
     def as_admin(self, stop: Event | None = None, *, connections: int = 16) -> OnboardingClient:
         """A client that reaches every path."""
-        return self._client(self.admin, stop, connections)
+        return _client(self.admin(connections), stop)
 
     def as_tenant(self, tenant: str, stop: Event | None = None, *, connections: int = 16) -> OnboardingClient:
         """A client that reaches the paths of one tenant."""
-        return self._client(self.tenant(tenant), stop, connections)
+        return _client(self.tenant(tenant, connections), stop)
 
-    def _client(self, keys: Callable[[], Credentials], stop: Event | None, connections: int) -> OnboardingClient:
-        http = SignedClient(self.url, keys, self.region, connections=connections)
-        return OnboardingClient(http, Retries() if stop is None else Retries(stop=stop))
+    @classmethod
+    def signed(
+        cls, url: str, region: str, admin: Callable[[], Credentials], tenant: Callable[[str], Callable[[], Credentials]]
+    ) -> Connection:
+        """An API with IAM authorization.
+
+        Args:
+            url: the stage's address.
+            region: AWS region.
+            admin: credentials of the platform's administrator.
+            tenant: credentials that may call the paths of one tenant.
+        """
+        return cls(
+            lambda connections: SignedClient(url, admin, region, connections=connections),
+            lambda name, connections: SignedClient(url, tenant(name), region, connections=connections),
+        )
+
+    @classmethod
+    def with_token(cls, url: str, token: str) -> Connection:
+        """An API with an authorizer: the token alone says who calls."""
+        return cls(
+            lambda connections: TokenClient(url, token, connections=connections),
+            lambda _name, connections: TokenClient(url, token, connections=connections),
+        )
+
+
+def _client(http: HttpClient, stop: Event | None) -> OnboardingClient:
+    return OnboardingClient(http, Retries() if stop is None else Retries(stop=stop))
 
 
 def connect(*, stack: str | None = None, api_url: str | None = None, region: str | None = None, profile: str | None = None) -> Connection:
@@ -83,7 +107,8 @@ def connect(*, stack: str | None = None, api_url: str | None = None, region: str
     Args:
         stack: name of the CloudFormation stack whose outputs are `ApiUrl`, `PlatformAdminRoleArn` and `TenantAccessRoleArn`; the roles are
             assumed with the credentials of the environment.
-        api_url: address of the API's stage, which is called with the credentials of the environment as they are.
+        api_url: address of the API's stage, which is called with the token in `TOKEN_VARIABLE`, or, without one, with the AWS credentials
+            of the environment as they are.
         region: AWS region. Default: the environment's, or the address's own.
         profile: AWS profile. Default: the environment's.
 
@@ -96,6 +121,8 @@ def connect(*, stack: str | None = None, api_url: str | None = None, region: str
         raise CommandError("use either --stack or --api-url")
     if stack is None and api_url is None:
         return _local(LocalState.read())
+    if api_url is not None and (token := os.environ.get(TOKEN_VARIABLE, "")):
+        return Connection.with_token(api_url, token)
     import boto3
     from botocore.exceptions import BotoCoreError
 
@@ -114,7 +141,7 @@ def connect(*, stack: str | None = None, api_url: str | None = None, region: str
         return Credentials(str(frozen.access_key), str(frozen.secret_key), frozen.token)
 
     if api_url is not None:
-        return Connection(api_url, session.region_name, own, lambda _tenant: own)
+        return Connection.signed(api_url, session.region_name, own, lambda _tenant: own)
     assert stack is not None
     outputs = _outputs(session, stack)
     return _with_roles(outputs, session.region_name, lambda keys: _sts(session, keys), own)
@@ -133,7 +160,7 @@ def _with_roles(outputs: dict[str, str], region: str, sts: Callable[[Credentials
     def tenant(name: str) -> KeptSession:
         return KeptSession(lambda: tenant_session(sts(admin()), outputs["TenantAccessRoleArn"], name))
 
-    return Connection(outputs["ApiUrl"], region, admin, tenant)
+    return Connection.signed(outputs["ApiUrl"], region, admin, tenant)
 
 
 def _outputs(session: boto3.Session, stack: str) -> dict[str, str]:

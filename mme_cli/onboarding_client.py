@@ -65,7 +65,7 @@ def _problem_of(answer: Answer) -> Mapping[str, Any]:
 
 
 class Http(Protocol):
-    """What sends requests: `mme_cli.signed_http.SignedClient`. Raises `NoAnswerError` when no answer comes."""
+    """What sends requests: `mme_cli.signed_http.HttpClient`. Raises `NoAnswerError` when no answer comes."""
 
     def call(self, method: str, path: str, body: bytes = b"", headers: Mapping[str, str] | None = None) -> Answer:
         """Send a request to the API."""

@@ -23,7 +23,12 @@ Stack = Annotated[
         help="Stack on AWS whose outputs name the API and its roles, such as MmePlatform; left out, the local cloud that runs here."
     ),
 ]
-ApiUrl = Annotated[str | None, typer.Option(help="Address of the API's stage, called with the credentials of the environment as they are.")]
+ApiUrl = Annotated[
+    str | None,
+    typer.Option(
+        help="Address of the API's stage, called with the token in MME_API_TOKEN, or with the environment's AWS credentials as they are."
+    ),
+]
 Region = Annotated[str | None, typer.Option(help="AWS region; left out, the environment's.")]
 Profile = Annotated[str | None, typer.Option(help="AWS profile; left out, the environment's.")]
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 import secrets
 import shutil
+import subprocess
+import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -216,6 +219,29 @@ def test_a_tenant_brings_a_model_and_invokes_it_with_tokens_and_no_other_tenant_
     for token in ("globex", "acme-evil", "nobody"):
         problem(api.call("POST", "/tenants/acme/models/iris/invocations", token, body=model.rows[0].encode(), **csv), 403, "forbidden")
         problem(api.call("GET", shown, token), 403, "forbidden")
+
+
+def test_the_command_line_brings_a_model_with_a_token_and_without_aws_credentials(with_cognito, demo_models, tmp_path):
+    folder, (model, *_) = demo_models
+    assert with_cognito.call("PUT", "/tenants/acme", "admin").status_code in (200, 201)
+    sample = tmp_path / "sample.csv"
+    sample.write_text(model.rows[0])
+
+    def onboard(token):
+        command = ["onboard", "acme", "by-command", str(folder / model.artifact), "--sample", str(sample), "--json"]
+        command += ["--api-url", with_cognito.url]
+        environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "MME_API_TOKEN": with_cognito.tokens[token]}
+        return subprocess.run(
+            [sys.executable, "-m", "mme_cli.main", *command], env=environment, cwd=tmp_path, capture_output=True, text=True, check=False
+        )
+
+    refused = onboard("globex")
+    assert refused.returncode == 1
+    assert "403" in refused.stderr
+    assert with_cognito.tokens["globex"] not in refused.stdout + refused.stderr
+    done = onboard("acme")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["state"] == "active"
 
 
 def test_attempts_are_in_the_functions_logs_and_tokens_in_none(api, cloud):
