@@ -1,1 +1,1 @@
-"""The commands that call the onboarding API, one module a resource."""
+"""What the commands do, one module for those that belong together; `mme_cli.main` names them."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING, Annotated, Any
@@ -56,7 +57,7 @@ def onboard(
         given = {"TENANT": tenant, "--sample": sample, "--content-type": content_type, "--framework": framework, "--notes": notes}
         if named := [name for name, value in given.items() if value is not None]:
             raise UsageError(f"{named[0]} and --manifest do not go together: the manifest says it for each model")
-        _onboard_all(manifest, connection_of(stack, api_url, region, profile), concurrency, timeout, as_json=as_json)
+        _onboard_all(manifest, lambda: connection_of(stack, api_url, region, profile), concurrency, timeout, as_json=as_json)
         return
     if tenant is None or model is None or artifact is None or sample is None:
         raise UsageError("name TENANT MODEL ARTIFACT and --sample, or a --manifest; 'mme onboard --help' has examples")
@@ -84,28 +85,23 @@ def onboard(
 
 
 def _print_outcome(name: str, outcome: Outcome) -> None:
+    from mme_cli.onboarding.outcome import finding_lines
+
     stdout.print(f"{name} {outcome.version}: {outcome.state}", markup=False, soft_wrap=True)
-    for kind, findings in (("rejected", outcome.reasons), ("warning", outcome.warnings)):
-        for finding in findings:
-            stdout.print(f"  {kind}: {finding['rule']}", markup=False, soft_wrap=True)
-            if finding.get("member"):
-                stdout.print(f"    member: {finding['member']}", markup=False, soft_wrap=True)
-            stdout.print(f"    found: {finding['detail']}", markup=False, soft_wrap=True)
-            stdout.print(f"    fix: {finding['fix']}", markup=False, soft_wrap=True)
-    if outcome.timings:
-        steps = ", ".join(f"{step.removesuffix('_seconds').replace('_', ' ')} {seconds:.2f} s" for step, seconds in outcome.timings.items())
-        stdout.print(f"  {steps}", markup=False, soft_wrap=True)
+    for line in finding_lines(outcome.document()):
+        stdout.print(f"  {line}", markup=False, soft_wrap=True)
     if outcome.state == "ready":
         stdout.print("  the route stays with another version: 'mme activate' sends requests to this one", markup=False, soft_wrap=True)
 
 
-def _onboard_all(manifest: Path, connection: Connection, concurrency: int, timeout: float, *, as_json: bool) -> None:
+def _onboard_all(manifest: Path, connected: Callable[[], Connection], concurrency: int, timeout: float, *, as_json: bool) -> None:
     from mme_cli.onboarding.bulk import Bulk
     from mme_cli.onboarding.journal import Journal, journal_of, only_run
     from mme_cli.onboarding.manifest import read_manifest, write_manifest
     from mme_cli.onboarding.progress import bulk_progress
 
     rows = read_manifest(manifest)
+    connection = connected()
     with only_run(manifest):
         journal, stop = Journal(journal_of(manifest)), Event()
         client = connection.as_admin(stop, connections=concurrency + 1)

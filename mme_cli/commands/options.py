@@ -1,8 +1,9 @@
-"""Options that several commands share: where the API is, how the result is printed, whether to ask first."""
+"""Options that several commands share: where the API or the app is, how the result is printed, whether to ask first."""
 
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -13,9 +14,10 @@ from mme_cli.errors import UsageError
 if TYPE_CHECKING:
     from mme_cli.connections import Connection
 
-__all__ = ["ApiUrl", "Json", "Profile", "Region", "Stack", "Yes", "confirm", "connection_of"]
+__all__ = ["ApiUrl", "Json", "Profile", "Project", "Region", "Stack", "Yes", "confirm", "connection_of"]
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]
+Project = Annotated[Path, typer.Option(help="Folder of the CDK app (app.py, cdk.json).", file_okay=False)]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask first.")]
 Stack = Annotated[
     str | None,

@@ -38,6 +38,7 @@ class Pace:
         behind_seconds: a version that became active so much later than ours was uploaded makes ours one to ask for.
         silent_seconds: when nothing was decided for so long, the oldest are asked for.
         ready_seconds: a version that is ready for so long stays so: another one keeps the route.
+        unseen_seconds: a version that awaits its upload so long after it is said to be complete: its event may be lost.
         save_seconds: between two writes of the journal.
     """
 
@@ -47,6 +48,7 @@ class Pace:
     behind_seconds: float = 5.0
     silent_seconds: float = 20.0
     ready_seconds: float = 15.0
+    unseen_seconds: float = 60.0
     save_seconds: float = 1.0
 
 
@@ -72,6 +74,7 @@ class Result:
     """What a run came to.
 
     Attributes:
+        rows: the manifest.
         outcomes: by the rows' order; ``None``: not decided, because the run was stopped.
         seconds: how long it took.
     """
@@ -323,21 +326,26 @@ class Bulk:
             self._ask_for(client, one)
 
     def _to_ask_for(self, left: list[_Waiting]) -> list[_Waiting]:
-        """Those that others have overtaken, or, where nothing moves, a few of the oldest."""
+        """The last few; else those that others have overtaken and, where nothing moves, a few of the oldest."""
         now, pace = time.monotonic(), self._pace
         with self._changed:
             overtaken_before = self._last_decided_upload - pace.behind_seconds
             silent = now - self._last_decision > pace.silent_seconds
-        rested = [one for one in left if now - one.asked > max(pace.behind_seconds, (one.asked - one.since) / 2)]
+            few = not self._workers and sum(len(look.waiting) for look in self._looks.values()) <= self._concurrency
+        least = pace.first_seconds if few else pace.behind_seconds
+        rested = [one for one in left if now - one.asked > max(least, (one.asked - one.since) / 2)]
         overtaken = [one for one in rested if one.since < overtaken_before or one.ready_since is not None]
         oldest = sorted(rested, key=lambda one: one.since)[: self._concurrency] if silent else []
         late = [one for one in left if now - one.since > self._timeout_seconds]
-        return list({one.index: one for one in (*overtaken, *oldest, *late)}.values())
+        asked = rested if few else [*overtaken, *oldest, *late]
+        return list({one.index: one for one in asked}.values())
 
     def _ask_for(self, client: OnboardingClient, one: _Waiting) -> None:
         files = one.row.files
         try:
             document = client.version(files.tenant, files.model, one.version)
+            if document["state"] == "awaiting_upload" and time.monotonic() - one.since > self._pace.unseen_seconds:
+                document = client.complete(files.tenant, files.model, one.version)
         except ApiError as error:
             self._decide(one.index, Outcome(one.version, "failed", error=str(error)), one.since)
             return

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["DECIDED", "Outcome", "finding_text", "outcome_of"]
+__all__ = ["DECIDED", "Outcome", "finding_lines", "finding_text", "outcome_of"]
 
 DECIDED = frozenset({"active", "rejected", "expired", "retired", "purged"})
 """States in which the admission of a version has ended. So it has in ``ready`` where the route stays with another version."""
@@ -63,6 +63,21 @@ def outcome_of(version: Mapping[str, Any]) -> Outcome:
     return Outcome(
         version["version"], version["state"], version.get("reasons") or (), version.get("warnings") or (), version.get("timings") or {}
     )
+
+
+def finding_lines(version: Mapping[str, Any]) -> list[str]:
+    """A version's findings, warnings and timings for people, line by line: each finding with member, rule and fix."""
+    lines: list[str] = []
+    for kind, member in (("rejected", "reasons"), ("warning", "warnings")):
+        for finding in version.get(member) or ():
+            lines.append(f"{kind}: {finding['rule']}")
+            if finding.get("member"):
+                lines.append(f"  member: {finding['member']}")
+            lines += [f"  found: {finding['detail']}", f"  fix: {finding['fix']}"]
+    if timings := version.get("timings"):
+        steps = [f"{step.removesuffix('_seconds').replace('_', ' ')} {seconds:.2f} s" for step, seconds in timings.items()]
+        lines.append(", ".join(steps))
+    return lines
 
 
 def finding_text(finding: Mapping[str, Any]) -> str:

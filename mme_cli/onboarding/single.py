@@ -17,6 +17,8 @@ __all__ = ["onboard_one", "wait_until_decided"]
 _FIRST_WAIT_SECONDS, _GREATEST_WAIT_SECONDS = 0.2, 5.0
 _ROUTE_SECONDS = 15.0
 """A version that is ready for so long will not get the route by itself: another one keeps it."""
+_UNSEEN_SECONDS = 60.0
+"""A version that awaits its upload so long after it is said to be complete: its event may be lost."""
 
 
 def onboard_one(
@@ -52,6 +54,7 @@ def wait_until_decided(
     """The version's document once admission has ended; raises `CommandError` when the time is over."""
     started, wait, seen = time.monotonic(), _FIRST_WAIT_SECONDS, ""
     ready_since: float | None = None
+    said = started
     while True:
         document = client.version(tenant, model, version)
         state = str(document["state"])
@@ -63,6 +66,9 @@ def wait_until_decided(
             ready_since = now
         if state in DECIDED or (ready_since is not None and now - ready_since > _ROUTE_SECONDS):
             return document
+        if state == "awaiting_upload" and now - said > _UNSEEN_SECONDS:
+            client.complete(tenant, model, version)
+            said = now
         if now - started > timeout_seconds:
             raise CommandError(
                 f"{tenant}/{model} {version} is still {state} after {timeout_seconds:.0f} s: look again with 'mme models {tenant} {model}'"

@@ -84,9 +84,11 @@ def register_and_upload(client: OnboardingClient, files: ModelFiles, sha256: str
                 return Uploaded(str(error.document["value"]), new=False)
             raise
         version, upload = str(registered["version"]), registered["upload"]
-        if not _send_all(client, files.artifact, body["size_bytes"], upload, sent):
+        if upload is None:
+            sent(body["size_bytes"])
+        elif not _send_all(client, files.artifact, body["size_bytes"], upload, sent):
             continue
-        if upload.get("parts"):
+        if upload is None or upload.get("parts"):
             try:
                 client.complete(files.tenant, files.model, version)
             except ApiError as error:

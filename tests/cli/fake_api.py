@@ -117,6 +117,8 @@ class FakeApi:
 
     def _signed(self, tenant, model, version):
         url, size = f"{tenant}/{model}/{version['version']}", version["size_bytes"]
+        if version.get("joined"):
+            return None
         if self.part_bytes is None or size <= self.part_bytes:
             return {"method": "PUT", "url": url, "headers": {}, "parts": []}
         parts = [
@@ -164,7 +166,9 @@ class FakeApi:
 
     def _complete(self, tenant, model, version, *_rest):
         record = self._find(tenant, model, version)
-        if record["state"] == "awaiting_upload":
+        if record.get("joined"):
+            self._arrived(f"{tenant}/{model}/{version}", record, record["joined"])
+        elif record["state"] == "awaiting_upload":
             wanted = -(-record["size_bytes"] // self.part_bytes)
             if len(record["parts"]) < wanted:
                 return problem(409, "upload-incomplete")

@@ -23,7 +23,23 @@ def mme(*arguments, cwd):
 
 
 @pytest.mark.parametrize(
-    "command", ["demo", "demo-models", "up", "deploy", "destroy", "status", "doctor", "conformance", "credentials", "package"]
+    "command",
+    [
+        "demo",
+        "demo-models",
+        "up",
+        "deploy",
+        "destroy",
+        "status",
+        "doctor",
+        "conformance",
+        "credentials",
+        "package",
+        "onboard",
+        "models",
+        "activate",
+        "retire",
+    ],
 )
 def test_every_command_helps_with_an_example(command, tmp_path):
     done = mme(command, "--help", cwd=tmp_path)

@@ -121,6 +121,17 @@ def test_an_artifact_that_the_platform_has_is_not_sent(files):
     assert (again.version, again.new, sent, api.calls["upload"]) == (first.version, False, 0, 1)
 
 
+def test_where_all_is_there_only_its_completion_is_said(files):
+    api = FakeApi(part_bytes=30)
+    api.trouble["complete"] = [problem(400, "invalid-request")]
+    with pytest.raises(ApiError):
+        upload(api, files)
+    api.versions["acme", "iris"][0]["joined"] = CONTENT  # the parts were put together, the store's event was lost
+    done, sent = upload(api, files)
+    assert (done.new, sent, api.calls["upload"], api.calls["complete"]) == (True, 100, 4, 2)
+    assert api.versions["acme", "iris"][0]["state"] == "active"
+
+
 def test_a_refused_registration_ends_it(files):
     api = FakeApi()
     api.trouble["register"] = [problem(409, "quota-exceeded")]

@@ -1,0 +1,119 @@
+"""``mme tenants show``, ``set`` and ``delete``: quotas, tier and formats."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+
+from mme_cli.commands.options import ApiUrl, Json, Profile, Region, Stack, Yes, confirm, connection_of
+from mme_cli.console import print_json, stdout
+from mme_cli.errors import UsageError
+
+__all__ = ["delete", "set_", "show"]
+
+_QUOTAS = ("models", "stored_bytes", "requests_per_second")
+
+
+def show(
+    tenants: Annotated[list[str], typer.Argument(help="Tenant ids.")],
+    stack: Stack = None,
+    api_url: ApiUrl = None,
+    region: Region = None,
+    profile: Profile = None,
+    as_json: Json = False,
+) -> None:
+    """Tenants with their tier, formats, quotas and what they use of them."""
+    client = connection_of(stack, api_url, region, profile).as_admin()
+    documents = [client.tenant(tenant) for tenant in tenants]
+    if as_json:
+        print_json({"tenants": documents})
+    else:
+        stdout.print(_table(documents))
+
+
+def set_(
+    tenant: Annotated[str, typer.Argument(help="Tenant id; created if it is not there.")],
+    tier: Annotated[str | None, typer.Option(help="standard, or trusted: its artifacts may carry code.")] = None,
+    models: Annotated[int | None, typer.Option(min=0, help="Models at the same time.")] = None,
+    stored_bytes: Annotated[int | None, typer.Option(min=0, help="Compressed bytes of all its artifacts.")] = None,
+    requests_per_second: Annotated[int | None, typer.Option(min=0, help="Invocations a second.")] = None,
+    formats: Annotated[
+        str | None, typer.Option(help="Frameworks whose artifacts it may bring, with commas between; 'all' for all.")
+    ] = None,
+    stack: Stack = None,
+    api_url: ApiUrl = None,
+    region: Region = None,
+    profile: Profile = None,
+    as_json: Json = False,
+) -> None:
+    """Create a tenant, or change what is named; what is not named stays."""
+    from mme_cli.onboarding_client import ApiError
+
+    client = connection_of(stack, api_url, region, profile).as_admin()
+    try:
+        known = client.tenant(tenant)
+    except ApiError as error:
+        if error.problem not in {"tenant-not-found", "tenant-deleted"}:
+            raise
+        known = {}
+    settings: dict[str, Any] = {name: known[name] for name in ("tier", "quotas", "formats") if name in known}
+    if tier is not None:
+        settings["tier"] = tier
+    asked = {"models": models, "stored_bytes": stored_bytes, "requests_per_second": requests_per_second}
+    if given := {name: value for name, value in asked.items() if value is not None}:
+        settings["quotas"] = {**settings.get("quotas", {}), **given}
+    if formats is not None:
+        settings["formats"] = None if formats == "all" else _formats(formats)
+    document = client.put_tenant(tenant, settings)
+    if as_json:
+        print_json(document)
+    else:
+        stdout.print(_table([document]))
+
+
+def delete(
+    tenant: Annotated[str, typer.Argument(help="Tenant id.")],
+    yes: Yes = False,
+    stack: Stack = None,
+    api_url: ApiUrl = None,
+    region: Region = None,
+    profile: Profile = None,
+    as_json: Json = False,
+) -> None:
+    """Delete a tenant: all its models lose their routes and are retired; artifacts are deleted after a grace time."""
+    client = connection_of(stack, api_url, region, profile).as_admin()
+    confirm(f"delete tenant {tenant} and retire all its models?", yes=yes)
+    document = client.delete_tenant(tenant)
+    if as_json:
+        print_json(document)
+        return
+    stdout.print(f"deleted: {tenant}", markup=False)
+    if document.get("cached_copies"):
+        stdout.print(str(document["cached_copies"]), markup=False, soft_wrap=True)
+
+
+def _formats(text: str) -> list[str]:
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    if not names:
+        raise UsageError("--formats names no framework: use names with commas between, or 'all'")
+    return names
+
+
+def _table(documents: list[dict[str, Any]]) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    for column in ("tenant", "tier", "formats"):
+        table.add_column(column, overflow="fold")
+    for column in ("models", "stored bytes", "requests/s"):
+        table.add_column(column, justify="right")
+    for document in documents:
+        quotas, usage = document.get("quotas") or {}, document.get("usage") or {}
+        cells = []
+        for name in _QUOTAS:
+            limit = quotas.get(name)
+            used = f"{usage[name]:,} of " if name in usage else ""
+            cells.append("-" if limit is None else f"{used}{limit:,}")
+        formats = document.get("formats")
+        table.add_row(document["tenant"], document.get("tier", "-"), "all" if formats is None else ", ".join(formats), *cells)
+    return table
