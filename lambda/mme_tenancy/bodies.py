@@ -6,10 +6,11 @@ from collections.abc import Sequence
 
 from mme_facts.grammar import SHA256_PATTERN, SHA256_RULE
 from mme_facts.limits import SAMPLE_BODY_BYTES
-from mme_tenancy.shapes import Choice, Member, Obj, Text, Whole, nullable
+from mme_tenancy.shapes import Absent, Choice, Many, Member, Obj, Text, Whole, nullable
+from mme_tenancy.tenants import Tier
 from mme_tenancy.uploads import GREATEST_UPLOAD_BYTES
 
-__all__ = ["BASE64", "ENCODINGS", "NOTHING", "registration_shape", "request_shapes"]
+__all__ = ["BASE64", "ENCODINGS", "NOTHING", "registration_shape", "request_shapes", "tenant_shape"]
 
 _NOTES_CHARACTERS = 1000
 _SAMPLE_CHARACTERS = -(-SAMPLE_BODY_BYTES // 3) * 4
@@ -74,9 +75,32 @@ def registration_shape(*, max_artifact_bytes: int, frameworks: Sequence[str]) ->
     )
 
 
+def tenant_shape(frameworks: Sequence[str]) -> Obj:
+    """The settings of a tenant; members that are left out stay as they are.
+
+    Args:
+        frameworks: what the platform serves.
+    """
+    quotas = {
+        "models": Member(Whole(0, 1_000_000, "models"), "models at the same time", Absent, example=100),
+        "stored_bytes": Member(Whole(0, 2**50, "bytes"), "compressed bytes of all its artifacts", Absent, example=10 * 2**30),
+        "requests_per_second": Member(Whole(1, 100_000, "requests"), "invocations a second; stored, not yet enforced", Absent, example=50),
+    }
+    formats = nullable(Many(Choice(frameworks), 1, max(len(frameworks), 1)))
+    says = "frameworks whose artifacts it may bring; `null`: all that the platform serves"
+    return Obj(
+        {
+            "tier": Member(Choice([tier.value for tier in Tier]), "how far it is trusted: only `trusted` may bring code", Absent),
+            "quotas": Member(Obj(quotas), "what it may use", Absent),
+            "formats": Member(formats, says, Absent, example=list(frameworks[:1]) or None),
+        }
+    )
+
+
 def request_shapes(*, max_artifact_bytes: int, frameworks: Sequence[str]) -> dict[str, Obj]:
     """Every body, by its name in the OpenAPI document; arguments as those of `registration_shape`."""
     return {
         "Nothing": NOTHING,
+        "TenantSettings": tenant_shape(frameworks),
         "Registration": registration_shape(max_artifact_bytes=max_artifact_bytes, frameworks=frameworks),
     }

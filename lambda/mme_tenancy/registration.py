@@ -15,13 +15,13 @@ from mme_tenancy.archive import FRAMEWORKS
 from mme_tenancy.artifacts import StoredPart, Upload, UploadSigner
 from mme_tenancy.bodies import BASE64, registration_shape
 from mme_tenancy.clock import Clock, timestamp
+from mme_tenancy.conflicts import until_written
 from mme_tenancy.errors import (
     InvalidRequestError,
     PayloadTooLargeError,
     TenancyError,
     TenantNotFoundError,
     VersionExistsError,
-    WriteConflictError,
 )
 from mme_tenancy.registry import Change, Registry, claim_key, model_key, tenant_key
 from mme_tenancy.routes import Model
@@ -35,7 +35,6 @@ __all__ = ["UPLOAD_SECONDS", "Registered", "Registrar", "Registration", "parse_r
 
 UPLOAD_SECONDS = 3600
 """How long a signed upload is valid; it also ends when the signing role's session does."""
-_WRITE_ATTEMPTS = 8
 _ENDED = frozenset({State.REJECTED, State.EXPIRED, State.RETIRED, State.PURGED})
 """States in which a version no longer stands for its artifact: the same bytes get a new number."""
 
@@ -174,12 +173,9 @@ class Registrar:
             check_model_id(model)
         except GrammarError as error:
             raise InvalidRequestError.of_grammar(error) from error
-        for attempt in range(_WRITE_ATTEMPTS):
-            try:
-                return self._write_once(tenant, model, registration)
-            except WriteConflictError:
-                self._clock.sleep(min(0.02 * 2**attempt, 0.5) * (0.5 + self._random()))
-        raise WriteConflictError("others registered versions of this model at the same time: try again", retry_after_seconds=1)
+        return until_written(
+            lambda: self._write_once(tenant, model, registration), clock=self._clock, random=self._random, what="this model's versions"
+        )
 
     def complete(self, tenant: str, model: str, wanted: VersionId) -> Version:
         """Complete an upload; see `Completion.complete`."""

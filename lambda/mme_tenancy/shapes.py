@@ -13,7 +13,7 @@ from typing import Protocol
 
 from mme_tenancy.errors import InvalidRequestError, PayloadTooLargeError
 
-__all__ = ["Choice", "Flag", "Member", "Obj", "Many", "Number", "Required", "Shape", "Text", "Whole", "nullable", "parse_json"]
+__all__ = ["Absent", "Choice", "Flag", "Member", "Obj", "Many", "Number", "Required", "Shape", "Text", "Whole", "nullable", "parse_json"]
 
 _SHOWN_NAME_CHARACTERS = 100
 """So much of an unknown member's name is shown: the caller chooses it."""
@@ -228,6 +228,10 @@ class Required:
     """What `Member.default` is for a member that must be there."""
 
 
+class Absent:
+    """What `Member.default` is for a member that may be left out and then is not in the checked object either."""
+
+
 @dataclass(frozen=True, slots=True)
 class Member:
     """A member of an object.
@@ -275,7 +279,7 @@ class Obj:
             elif rule.default is Required:
                 rule.shape.check(self._path(name, member), None)
                 raise InvalidRequestError.of_field(self._path(name, member), None, "a value: it must be there")
-            else:
+            elif rule.default is not Absent:
                 yield member, rule.default
 
     @staticmethod
@@ -287,7 +291,7 @@ class Obj:
         properties: dict[str, object] = {}
         for name, member in self.members.items():
             told: Schema = {**member.shape.schema(), "description": member.says}
-            if member.default is not Required and member.default is not None:
+            if member.default not in (Required, Absent, None):
                 told["default"] = member.default
             if member.example is not None:
                 told["examples"] = [member.example]

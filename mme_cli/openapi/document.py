@@ -24,7 +24,7 @@ from mme_tenancy.handlers.onboarding.calls import CURSORS, LIMIT, PAGE_ITEMS
 from mme_tenancy.idempotency import KEY
 from mme_tenancy.registration import Registered
 from mme_tenancy.routes import Model, Route
-from mme_tenancy.tenants import Tenant
+from mme_tenancy.tenants import Tenant, Usage
 from mme_tenancy.uploads import PART_BYTES
 from mme_tenancy.versions import Reason, Sample, State, Version
 
@@ -159,6 +159,7 @@ def _schemas() -> dict[str, Schema]:
     model = Model("acme", "iris", 1, _NOW, _LATER, route)
     schemas = Schemas(_TOLD)
     schemas.of(Tenant("acme", _NOW, _NOW))
+    _tell_usage(schemas, Usage("acme", 3, 144_639))
     schemas.of(in_parts)
     schemas.of(Registered(replace(version, state=State.AWAITING_UPLOAD), upload, created=True))
     schemas.components["ModelPage"] = _page("models", schemas.of(model))
@@ -167,6 +168,15 @@ def _schemas() -> dict[str, Schema]:
     schemas.components["Problem"] = _PROBLEM
     bodies = request_shapes(max_artifact_bytes=ARTIFACT_BYTES, frameworks=FRAMEWORKS)
     return {**schemas.components, **{name: shape.schema() for name, shape in bodies.items()}}
+
+
+def _tell_usage(schemas: Schemas, usage: Usage) -> None:
+    """A tenant is shown with its usage, which is a record of its own."""
+    tenant, told = schemas.components["Tenant"], {**schemas.of(usage), "description": "what it uses of its quotas now"}
+    tenant["properties"]["usage"] = told
+    tenant["required"].append("usage")
+    for shown in tenant["examples"]:
+        shown["usage"] = usage.document()
 
 
 _PROBLEM: Schema = {

@@ -76,12 +76,13 @@ _OF_A_REGISTRATION = {
 ANSWERS: Mapping[str, Contract] = {
     "put_tenant": Contract(
         {
-            201: Answer("The tenant is new.", "Tenant", links=_OF_A_TENANT),
-            200: Answer("The tenant was there; this is how it is now.", "Tenant", links=_OF_A_TENANT),
+            201: Answer("The tenant is new.", "Tenant", ("Idempotency-Replayed",), _OF_A_TENANT),
+            200: Answer("The tenant was there; this is how it is now.", "Tenant", ("Idempotency-Replayed",), _OF_A_TENANT),
         },
-        ("write-conflict", *_OF_A_BODY),
-        body="Nothing",
+        ("write-conflict", "tenant-deleted", *_OF_A_BODY, *_OF_A_KEY),
+        body="TenantSettings",
         body_optional=True,
+        once=True,
     ),
     "get_tenant": Contract({200: Answer("The tenant.", "Tenant", links={"list_models": _here("tenant")})}, _TENANT),
     "list_models": Contract(

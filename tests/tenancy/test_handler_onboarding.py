@@ -69,15 +69,68 @@ def slug(document):
 
 def test_a_tenant_is_created_once_and_shown(call, clock):
     status, created, _ = call("put_tenant")
-    assert (status, created["tenant"]) == (201, "acme")
+    assert (status, created["tenant"], created["usage"]) == (201, "acme", {"models": 0, "stored_bytes": 0})
     clock.sleep(10)
     assert call("put_tenant")[:2] == (200, created)
     assert call("get_tenant")[:2] == (200, created)
 
 
-@pytest.mark.parametrize("body", [b'{"quota": 1}', b"[]", b"{"])
-def test_a_tenant_takes_no_members_yet(call, body):
-    assert call("put_tenant", body=body)[0] == 400
+def settings(**members):
+    return json.dumps(members).encode()
+
+
+def test_a_tenants_settings_are_changed_one_by_one(call):
+    call("put_tenant", body=settings(quotas={"models": 1}, formats=["xgboost"]))
+    status, document, _ = call("put_tenant", body=settings(tier="trusted", quotas={"requests_per_second": 5}))
+    assert (status, document["tier"], document["formats"]) == (200, "trusted", ["xgboost"])
+    assert document["quotas"] == {"models": 1, "stored_bytes": 107_374_182_400, "requests_per_second": 5}
+    assert call("put_tenant", body=settings(formats=None))[1]["formats"] is None
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        (b'{"quota": 1}', "quota"),
+        (b"[]", "body"),
+        (b"{", "body"),
+        (settings(tier="gold"), "tier"),
+        (settings(tier=None), "tier"),
+        (settings(quotas=None), "quotas"),
+        (settings(quotas={"bytes": 1}), "quotas.bytes"),
+        (settings(quotas={"models": -1}), "quotas.models"),
+        (settings(quotas={"models": 1_000_001}), "quotas.models"),
+        (settings(quotas={"stored_bytes": 1.5}), "quotas.stored_bytes"),
+        (settings(quotas={"stored_bytes": 2**50 + 1}), "quotas.stored_bytes"),
+        (settings(quotas={"requests_per_second": 0}), "quotas.requests_per_second"),
+        (settings(quotas={"requests_per_second": True}), "quotas.requests_per_second"),
+        (settings(formats=[]), "formats"),
+        (settings(formats="xgboost"), "formats"),
+        (settings(formats=["xgboost", "xgboost"]), "formats"),
+        (settings(formats=["caffe"]), "formats[0]"),
+    ],
+)
+def test_a_wrong_setting_is_named_with_what_is_allowed(call, body, field):
+    status, document, _ = call("put_tenant", body=body)
+    assert (status, document["field"]) == (400, field)
+    assert document["allowed"]
+    assert call("get_tenant")[0] == 404
+
+
+def test_the_same_key_creates_a_tenant_once_and_refuses_other_settings(call):
+    first = call("put_tenant", headers={"Idempotency-Key": "k-1"})
+    again = call("put_tenant", headers={"Idempotency-Key": "k-1"}, body=b"{}")
+    assert (first[0], again[0], again[2]["Idempotency-Replayed"]) == (201, 201, "true")
+    status, document, _ = call("put_tenant", headers={"Idempotency-Key": "k-1"}, body=settings(tier="trusted"))
+    assert (status, slug(document)) == (409, "idempotency-conflict")
+
+
+def test_a_full_quota_and_a_format_that_is_not_allowed_are_told_apart(call):
+    call("put_tenant", body=settings(quotas={"stored_bytes": 2000}))
+    assert call("register")[0] == 201
+    status, document, _ = call("register", body=registration(sha256="a" * 64))
+    assert (status, slug(document), document["field"]) == (409, "quota-exceeded", "quotas.stored_bytes")
+    assert (document["value"], document["allowed"]) == (2468, "at most 2000")
+    assert call("get_tenant")[1]["usage"] == {"models": 1, "stored_bytes": 1234}
 
 
 @pytest.mark.parametrize("tenant", ["ACME", "-acme", "a" * 64, "acme.corp", "acme%2Fevil", "acme/evil", "a\nb", "a?b", "a#b", "\x80"])

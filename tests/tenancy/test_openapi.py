@@ -30,7 +30,8 @@ from mme_tenancy.idempotency import KEY, IdempotencyKey
 from mme_tenancy.registration import Registered, Registrar
 from mme_tenancy.routes import Model, Route
 from mme_tenancy.shapes import Choice, Flag, Many, Number, Obj, Required, Text, Whole
-from mme_tenancy.tenants import Quotas, Tenant, Tier
+from mme_tenancy.tenant_settings import TenantStatus
+from mme_tenancy.tenants import Quotas, Tenant, Tier, Usage
 from mme_tenancy.testing import FakeClock, MemoryIdempotencyStore, MemoryRegistry, MemorySigner
 from mme_tenancy.versions import Reason, Sample, State, Version
 from tests.closed_schema import closed
@@ -144,6 +145,7 @@ class TestTheServedDocument:
         for one in (served, document):
             copy = json.loads(text_of({**one, "servers": None}))
             copy["components"]["schemas"]["Registration"]["properties"] |= {"framework": None, "size_bytes": None}
+            copy["components"]["schemas"]["TenantSettings"]["properties"] |= {"formats": None}
             alike.append(copy)
         assert alike[0] == alike[1]
 
@@ -208,7 +210,7 @@ TENANTS = st.builds(
     quotas=st.builds(Quotas, SIZES, SIZES, SIZES),
     formats=st.none() | st.lists(st.text()).map(tuple),
     deleted_at=st.none() | TIMESTAMPS,
-)
+).flatmap(lambda tenant: st.builds(TenantStatus, st.just(tenant), st.builds(Usage, st.just(tenant.tenant), SIZES, SIZES)))
 ROUTES = st.builds(Route, st.text(), st.text(), st.builds(VersionId.of, st.integers(1, 999_999), SHA256S).map(str), st.text())
 MODELS = st.builds(Model, IDS, IDS, SIZES, TIMESTAMPS, TIMESTAMPS, st.none() | ROUTES)
 URLS, HEADERS = st.just("https://bucket/key"), st.dictionaries(st.text(), st.text())

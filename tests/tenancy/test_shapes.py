@@ -5,7 +5,7 @@ import json
 import pytest
 
 from mme_tenancy.errors import InvalidRequestError, PayloadTooLargeError
-from mme_tenancy.shapes import Choice, Flag, Many, Member, Obj, Text, Whole, nullable, parse_json
+from mme_tenancy.shapes import Absent, Choice, Flag, Many, Member, Obj, Text, Whole, nullable, parse_json
 
 PERSON = Obj(
     {
@@ -31,6 +31,16 @@ def test_a_right_object_comes_back_with_its_defaults():
         "tags": ["b"],
         "tall": True,
     }
+
+
+def test_a_member_that_may_be_absent_is_checked_if_it_is_there_and_has_no_default():
+    shape = Obj({"size": Member(Whole(1, 9), "the size", Absent)})
+    assert shape.check("body", {}) == {}
+    assert shape.check("body", {"size": 3}) == {"size": 3}
+    assert field_of(shape, {"size": None}) == "size"
+    schema = shape.schema()
+    assert "required" not in schema
+    assert "default" not in schema["properties"]["size"]
 
 
 @pytest.mark.parametrize(

@@ -248,6 +248,20 @@ def test_a_transaction_whose_answer_was_lost_is_counted_once(cloud_session, tabl
     assert used(registry) == (1, len(b"artifact"))
 
 
+def test_a_registration_takes_two_calls_and_one_more_for_an_artifact_that_is_known(cloud_session, table_name, pool):
+    client, calls = dynamodb_client(cloud_session), []
+    registry = DynamoRegistry(client, table_name)
+    registry.write(Change(None, TENANT))
+    client.meta.events.register("before-call.dynamodb", lambda model, **_: calls.append(model.name))
+    registrar = Registrar(registry, MemorySigner(SystemClock()), [pool], SystemClock(), lambda: 0.5)
+    registration = Registration("0" * 64, 1, "xgboost", Sample("text/csv", b"1"))
+    registrar.register("acme", "iris", registration)
+    assert calls == ["BatchGetItem", "TransactWriteItems"]
+    calls.clear()
+    registrar.register("acme", "iris", registration)
+    assert calls == ["BatchGetItem", "GetItem"]
+
+
 class ScriptedTable:
     """Answers by a script, an entry a call; exceptions are raised. What was asked is kept."""
 

@@ -73,7 +73,7 @@ class Onboarding:
         self._callers = Callers() if callers is None else callers
         self._resources = (
             DocumentCalls(max_artifact_bytes, registrar.frameworks, self._callers),
-            TenantCalls(registry),
+            TenantCalls(registry, registrar.frameworks),
             ModelCalls(registry),
             VersionCalls(registry, registrar, max_artifact_bytes),
         )

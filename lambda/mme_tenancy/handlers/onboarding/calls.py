@@ -20,8 +20,10 @@ from mme_tenancy.routes import Model
 from mme_tenancy.shapes import Obj, Text, Whole, parse_json
 from mme_tenancy.tenants import Tenant
 
-__all__ = ["CURSORS", "LIMIT", "PAGE_ITEMS", "Call", "json_answer", "model_of", "tenant_of", "write_cursor"]
+__all__ = ["CURSORS", "KEEP_SECONDS", "LIMIT", "PAGE_ITEMS", "Call", "json_answer", "model_of", "tenant_of", "write_cursor"]
 
+KEEP_SECONDS = 86_400
+"""How long an answer is given again to the same `Idempotency-Key`, unless it is worthless sooner."""
 PAGE_ITEMS, LIMIT = 50, Whole(1, 200)
 """How many items a page has unless the caller says so, and what it may say."""
 _NEXT = "the value of 'next' in the answer before"

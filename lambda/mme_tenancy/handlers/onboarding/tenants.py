@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import json
+import random
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from aws_lambda_powertools.event_handler import Response
 
 from mme_facts.grammar import check_tenant_id
-from mme_tenancy.bodies import NOTHING
-from mme_tenancy.clock import timestamp
-from mme_tenancy.errors import WriteConflictError
-from mme_tenancy.handlers.onboarding.calls import Call, json_answer, tenant_of
-from mme_tenancy.registry import Change, Registry
-from mme_tenancy.tenants import Tenant
+from mme_tenancy.bodies import tenant_shape
+from mme_tenancy.handlers.onboarding.calls import KEEP_SECONDS, Call, json_answer
+from mme_tenancy.idempotency import StoredAnswer
+from mme_tenancy.registry import Registry
+from mme_tenancy.tenant_settings import put_tenant, status_of
 
 __all__ = ["TenantCalls"]
 
@@ -23,22 +25,23 @@ class TenantCalls:
 
     Args:
         registry: where they are.
+        frameworks: what the platform serves.
     """
 
     registry: Registry
+    frameworks: Sequence[str]
 
     def put_tenant(self, call: Call, tenant: str) -> Response[str]:
-        """Create a tenant; 200 if it exists."""
+        """Create a tenant (201), or change the settings that are given of one that is there (200)."""
         check_tenant_id(tenant)
-        call.fields(NOTHING, optional=True)
-        now = timestamp(call.clock.time())
-        created = Tenant(tenant, now, now)
-        try:
-            self.registry.write(Change(None, created))
-        except WriteConflictError:
-            return json_answer(200, tenant_of(self.registry, tenant).document())
-        return json_answer(201, created.document())
+        settings = call.fields(tenant_shape(self.frameworks), optional=True)
+
+        def put() -> StoredAnswer:
+            status, created = put_tenant(self.registry, tenant, settings, clock=call.clock, random=random.random)
+            return StoredAnswer(201 if created else 200, json.dumps(status.document()))
+
+        return call.once(tenant, {"settings": settings}, put, keep_seconds=KEEP_SECONDS)
 
     def get_tenant(self, _call: Call, tenant: str) -> Response[str]:
-        """Show a tenant."""
-        return json_answer(200, tenant_of(self.registry, tenant).document())
+        """Show a tenant and what it uses; also one that was deleted."""
+        return json_answer(200, status_of(self.registry, check_tenant_id(tenant)).document())
