@@ -27,6 +27,7 @@ __all__ = [
     "PipelineError",
     "PoolError",
     "PrefixError",
+    "RetentionError",
     "ServerSettingError",
     "TelemetryError",
     "TenantError",
@@ -129,6 +130,12 @@ class ThrottleError(ConfigurationError):
     """The API's throttle settings cannot work."""
 
     code = "throttle"
+
+
+class RetentionError(ConfigurationError):
+    """Artifacts would be deleted while they are in use still, or never."""
+
+    code = "retention"
 
 
 class TrustError(ConfigurationError):

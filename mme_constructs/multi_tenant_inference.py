@@ -28,6 +28,7 @@ from mme_constructs.tenant_access import TenantAccess
 from mme_constructs.tenant_api import TenantApi, Throttle
 from mme_constructs.tenant_function import FunctionSettings, LogSettings
 from mme_constructs.tenant_registry import TenantRegistry
+from mme_facts.limits import RETIRED_DAYS
 
 if TYPE_CHECKING:
     from mme_constructs.authorizers import CognitoAuthorizer, LambdaAuthorizer
@@ -146,6 +147,7 @@ class MultiTenantInference(Construct):
         private_access: a VPC without a way to the internet that functions and built pools are placed in, and that the API is private to.
             Default: none; the API is public and every call must be signed, or carry what ``authorizer`` asks for.
         max_artifact_bytes: greatest upload, packed bytes. Default: what the admission function inspects in its time: 9.6 GiB.
+        retired_days: how many days the artifact of a retired version is kept before it is deleted, 1 to 3,650. Default 7.
         throttle: how fast the API may be called. Default: `Throttle` as it stands.
         telemetry: what is logged of each invocation. Default: `TelemetrySettings` as it stands.
         heat: how requests, bytes and cold loads per model are collected from the log. Default: `HeatSettings` as it stands.
@@ -159,6 +161,7 @@ class MultiTenantInference(Construct):
 
     Raises:
         PoolError: there is no pool, a pool's framework is unknown, or two pools share a name or framework.
+        RetentionError: ``retired_days`` is out of range.
     """
 
     def __init__(
@@ -175,6 +178,7 @@ class MultiTenantInference(Construct):
         monitoring: PlatformMonitoring | None = None,
         private_access: PrivateAccess | None = None,
         max_artifact_bytes: int | None = None,
+        retired_days: int = RETIRED_DAYS,
         throttle: Throttle | None = None,
         telemetry: TelemetrySettings | None = None,
         heat: HeatSettings | None = None,
@@ -212,6 +216,7 @@ class MultiTenantInference(Construct):
             registry=self.registry,
             pools=self.pools,
             max_artifact_bytes=greatest_artifact_bytes(functions.admission, max_artifact_bytes),
+            retired_days=retired_days,
             throttle=throttle,
             telemetry=telemetry,
             onboarding_settings=functions.onboarding,

@@ -40,7 +40,7 @@ class TenantAccess(Construct):
     API Gateway passes no session tags to a function, so the policy confines the tenant, not the code: ``execute-api:Invoke`` on
     ``/tenants/${aws:PrincipalTag/tenant}`` and below, and on the API's own description, ``/openapi.json``. The methods are spelled out,
     because a wildcard there also matches slashes: ``*/tenants/versions/*`` would match
-    ``GET/tenants/other/models/tenants/versions/v1-...``.
+    ``GET/tenants/other/models/tenants/versions/v1-...``. A tenant may delete its models and versions, but not itself.
 
     An API with an authorizer takes no signatures: with it, sessions open only what follows. Three more ways are open only where they are
     asked for, to tenants whose applications call AWS themselves:
@@ -121,11 +121,19 @@ class TenantAccess(Construct):
                     api.arn_for("GET", f"/tenants/{_TENANT}"),
                     api.arn_for("GET", f"/tenants/{tenant_pattern(_TENANT)}"),
                     api.arn_for("POST", f"/tenants/{tenant_pattern(_TENANT)}"),
+                    api.arn_for("DELETE", f"/tenants/{_TENANT}/models/*"),
                 ],
             )
         )
         own = f"/tenants/<aws:PrincipalTag/{TENANT_TAG}>/*"
-        acknowledge_wildcards(self.role, {own: "Every path below the tenant's own; the part before the wildcard ends in a slash."})
+        models = f"/tenants/<aws:PrincipalTag/{TENANT_TAG}>/models/*"
+        acknowledge_wildcards(
+            self.role,
+            {
+                own: "Every path below the tenant's own; the part before the wildcard ends in a slash.",
+                models: "Every model and version of the tenant's own may be deleted by it, but not the tenant.",
+            },
+        )
 
     def _allow_components(self, endpoints: Sequence[DedicatedEndpoint]) -> None:
         components = stack_of(self).format_arn(service="sagemaker", resource="inference-component", resource_name="*")

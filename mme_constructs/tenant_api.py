@@ -15,7 +15,7 @@ from constructs import Construct
 
 from mme_constructs.acknowledge import acknowledge
 from mme_constructs.authorizers import CognitoAuthorizer, LambdaAuthorizer
-from mme_constructs.errors import ThrottleError
+from mme_constructs.errors import RetentionError, ThrottleError
 from mme_constructs.gateway_responses import add_problem_responses
 from mme_constructs.pool import ModelPool, function_environment
 from mme_constructs.resuming import grant_resume
@@ -23,7 +23,7 @@ from mme_constructs.tenant_function import FunctionSettings, LogSettings, Tenant
 from mme_facts import environment as variables
 from mme_facts.admission import ARTIFACT_BYTES
 from mme_facts.api import OPERATIONS, Function
-from mme_facts.limits import API_GATEWAY_TIMEOUT_SECONDS
+from mme_facts.limits import API_GATEWAY_TIMEOUT_SECONDS, RETIRED_DAYS
 
 if TYPE_CHECKING:
     from aws_cdk import aws_ec2 as ec2
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 __all__ = ["STAGE", "TenantApi", "Throttle"]
 
+_MAX_RETIRED_DAYS = 3650
+_DAY_SECONDS = 86_400
 STAGE = "v1"
 
 
@@ -81,6 +83,7 @@ class TenantApi(Construct):
         registry: where tenants, models and versions are.
         pools: which endpoint serves which framework.
         max_artifact_bytes: greatest upload, packed bytes. Default: what the admission function inspects in its time: 9.6 GiB.
+        retired_days: how many days the artifact of a retired version is kept before it is deleted, 1 to 3,650. Default 7.
         throttle: how fast the API may be called. Default: `Throttle` as it stands.
         onboarding_settings: size and limits of the onboarding function. Default: 1,024 MB, 29 s.
         invocation_settings: size and limits of the invocation function. Default: 1,024 MB, 29 s, the gateway's own limit.
@@ -96,6 +99,7 @@ class TenantApi(Construct):
 
     Raises:
         PoolError: there is no pool, or two share a name or framework.
+        RetentionError: ``retired_days`` is out of range.
     """
 
     def __init__(
@@ -107,6 +111,7 @@ class TenantApi(Construct):
         registry: TenantRegistry,
         pools: Sequence[ModelPool],
         max_artifact_bytes: int = ARTIFACT_BYTES,
+        retired_days: int = RETIRED_DAYS,
         throttle: Throttle | None = None,
         onboarding_settings: FunctionSettings | None = None,
         invocation_settings: FunctionSettings | None = None,
@@ -118,6 +123,13 @@ class TenantApi(Construct):
         authorizer: CognitoAuthorizer | LambdaAuthorizer | None = None,
     ) -> None:
         environment = function_environment(store=store, registry=registry, pools=pools, max_artifact_bytes=max_artifact_bytes)
+        if not 1 <= retired_days <= _MAX_RETIRED_DAYS:
+            raise RetentionError(
+                "Artifacts of retired versions must be kept for a while, and not for ever",
+                value=retired_days,
+                allowed=f"1 to {_MAX_RETIRED_DAYS} days",
+                fix="Set retired_days, such as 7",
+            )
         super().__init__(scope, id)
         log_settings = LogSettings() if log_settings is None else log_settings
         self.authorizer = authorizer
@@ -129,7 +141,7 @@ class TenantApi(Construct):
             "Onboarding",
             handler="mme_tenancy.handlers.onboarding.handler",
             description="Registers tenants' versions, signs uploads, answers status and lists.",
-            environment=environment,
+            environment={**environment, variables.RETIRED_SECONDS: str(retired_days * _DAY_SECONDS)},
             settings=_settings(onboarding_settings),
             log_settings=log_settings,
         )

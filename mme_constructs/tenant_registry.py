@@ -65,7 +65,7 @@ class TenantRegistry(Construct):
 
     def grant_read_routes(self, grantee: iam.IGrantable) -> iam.Grant:
         """Let ``grantee`` read single items: what the invocation path needs."""
-        return self._grant(grantee, ["dynamodb:GetItem"])
+        return self._grant(grantee, ["dynamodb:GetItem", "dynamodb:BatchGetItem"])
 
     def grant_admit(self, grantee: iam.IGrantable) -> iam.Grant:
         """Let ``grantee`` read, write and list items, but delete none: what admission needs."""

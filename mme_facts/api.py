@@ -53,13 +53,17 @@ _ADMIN = frozenset({Role.PLATFORM_ADMIN})
 OPERATIONS: tuple[Operation, ...] = (
     Operation("get_openapi", "GET", "/openapi.json", "Show the OpenAPI document of this API, as it is deployed."),
     Operation("put_tenant", "PUT", _TENANT, "Create a tenant.", roles=_ADMIN),
+    Operation("delete_tenant", "DELETE", _TENANT, "Delete a tenant: retire all its models.", roles=_ADMIN),
     Operation("get_tenant", "GET", _TENANT, "Show a tenant."),
     Operation("list_models", "GET", _MODELS, "List a tenant's models by id."),
     Operation("get_model", "GET", _MODEL, "Show a model and where its requests go."),
+    Operation("delete_model", "DELETE", _MODEL, "Delete a model: remove its route, retire its versions."),
+    Operation("activate_version", "POST", f"{_MODEL}/activate", "Roll a model forward or back to a version, or run it as a canary."),
     Operation("register_version", "POST", _VERSIONS, "Register a version and get a signed upload for its artifact."),
     Operation("complete_version", "POST", f"{_VERSION}/complete", "Say that a version's artifact is uploaded: puts the parts together."),
     Operation("list_versions", "GET", _VERSIONS, "List a model's versions, newest first."),
     Operation("get_version", "GET", _VERSION, "Show a version: its state, why it was rejected, how long each step took."),
+    Operation("delete_version", "DELETE", _VERSION, "Retire a version."),
     Operation("invoke_model", "POST", f"{_MODEL}/invocations", "Invoke a model.", function=Function.INVOCATION),
 )
 """Every call of the API, in the order of the documentation."""

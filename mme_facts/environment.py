@@ -15,6 +15,7 @@ __all__ = [
     "MAX_ARTIFACT_BYTES",
     "MODELS_PREFIX",
     "POOLS",
+    "RETIRED_SECONDS",
     "SWEEP_TIMES",
     "TABLE_NAME",
     "TELEMETRY",
@@ -38,6 +39,8 @@ POOLS = "MME_POOLS"
 LOG_GROUP = "MME_LOG_GROUP"
 HEAT = "MME_HEAT"
 """What `mme_facts.heat.HeatRules.dump` wrote."""
+RETIRED_SECONDS = "MME_RETIRED_SECONDS"
+"""How long the artifact of a retired version is kept."""
 TELEMETRY = "MME_TELEMETRY"
 """What `mme_facts.telemetry.LineSettings.dump` wrote."""
 CALLERS = "MME_CALLERS"

@@ -14,6 +14,7 @@ __all__ = [
     "MULTIPART_PARTS",
     "MULTIPART_PART_BYTES_GREATEST",
     "MULTIPART_PART_BYTES_LEAST",
+    "RETIRED_DAYS",
     "SAMPLE_BODY_BYTES",
     "TARGET_MODEL_CHARACTERS",
     "api_binary_body_bytes",
@@ -27,6 +28,8 @@ API_GATEWAY_BODY_BYTES = 10_485_760
 """Greatest payload of API Gateway (Amazon API Gateway quotas for REST APIs)."""
 API_GATEWAY_TIMEOUT_SECONDS = 29
 """Default integration timeout of a REST API (Amazon API Gateway quotas for REST APIs)."""
+RETIRED_DAYS = 7
+"""Default time that the artifact of a retired version is kept: long enough to notice that it was wanted after all."""
 INVOKE_BODY_BYTES = 6_291_456
 """Greatest Body of InvokeEndpoint (API reference: InvokeEndpoint)."""
 INVOKE_TIMEOUT_SECONDS = 60

@@ -8,7 +8,9 @@ __all__ = [
     "EXPIRES_AT",
     "MOVING_INDEX",
     "MOVING_KEY",
+    "MOVING_MODEL",
     "MOVING_RETIRED",
+    "MOVING_TENANT",
     "MOVING_VERSION",
     "PARTITION_KEY",
     "SORT_KEY",
@@ -27,6 +29,10 @@ MOVING_VERSION = "version"
 """Value of `MOVING_KEY` on versions under way."""
 MOVING_RETIRED = "retired"
 """Value of `MOVING_KEY` on retired versions whose artifact waits for its deletion."""
+MOVING_MODEL = "model"
+"""Value of `MOVING_KEY` on deleted models some of whose versions are still to be retired."""
+MOVING_TENANT = "tenant"
+"""Value of `MOVING_KEY` on deleted tenants some of whose models are still to be retired."""
 DEDICATED_INDEX = "dedicated"
 DEDICATED_KEY = "dedicated"
 """Present only on models of the dedicated endpoint. Sorted by `PARTITION_KEY`."""

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from mme_facts.grammar import SHA256_PATTERN, SHA256_RULE
+from mme_facts.grammar import SHA256_PATTERN, SHA256_RULE, VERSION_PATTERN
 from mme_facts.limits import SAMPLE_BODY_BYTES
-from mme_tenancy.shapes import Absent, Choice, Many, Member, Obj, Text, Whole, nullable
+from mme_tenancy.shapes import Absent, Choice, Many, Member, Number, Obj, Text, Whole, nullable
 from mme_tenancy.tenants import Tier
 from mme_tenancy.uploads import GREATEST_UPLOAD_BYTES
 
-__all__ = ["BASE64", "ENCODINGS", "NOTHING", "registration_shape", "request_shapes", "tenant_shape"]
+__all__ = ["ACTIVATION", "BASE64", "ENCODINGS", "NOTHING", "percent_of", "registration_shape", "request_shapes", "tenant_shape"]
 
 _NOTES_CHARACTERS = 1000
 _SAMPLE_CHARACTERS = -(-SAMPLE_BODY_BYTES // 3) * 4
@@ -45,6 +46,43 @@ SAMPLE = Obj(
     },
 )
 """A request that the model must be able to answer before it gets traffic."""
+
+
+_LEAST_PERCENT = 0.01
+
+ACTIVATION = Obj(
+    {
+        "version": Member(
+            Text("a version's id such as v3-0123456789ab", pattern=VERSION_PATTERN),
+            "id of a version that is ready or active",
+            example="v1-0123456789ab",
+        ),
+        "canary": Member(
+            nullable(
+                Obj(
+                    {
+                        "percent": Member(
+                            Number(0, 100, "a percentage"),
+                            "its part of the sticky keys, to a hundredth; 0 ends the canary, 100 gives it all requests",
+                            example=10,
+                        )
+                    }
+                )
+            ),
+            "the version becomes a canary beside the active one; without it, it gets all requests",
+            default=None,
+        ),
+    }
+)
+"""Which version gets a model's requests, or a part of them."""
+
+
+def percent_of(canary: Mapping[str, Any] | None) -> float:
+    """The part of the requests that ``canary`` of `ACTIVATION` asks for, in percent: to a hundredth, and what is some stays some."""
+    if canary is None:
+        return 100.0
+    percent: float = canary["percent"]
+    return percent if percent in (0, 100) else min(max(round(percent, 2), _LEAST_PERCENT), 100 - _LEAST_PERCENT)
 
 
 def registration_shape(*, max_artifact_bytes: int, frameworks: Sequence[str]) -> Obj:
@@ -100,6 +138,7 @@ def tenant_shape(frameworks: Sequence[str]) -> Obj:
 def request_shapes(*, max_artifact_bytes: int, frameworks: Sequence[str]) -> dict[str, Obj]:
     """Every body, by its name in the OpenAPI document; arguments as those of `registration_shape`."""
     return {
+        "Activation": ACTIVATION,
         "Nothing": NOTHING,
         "TenantSettings": tenant_shape(frameworks),
         "Registration": registration_shape(max_artifact_bytes=max_artifact_bytes, frameworks=frameworks),

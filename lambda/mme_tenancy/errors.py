@@ -39,6 +39,7 @@ __all__ = [
     "UnavailableError",
     "UnsupportedMediaTypeError",
     "UploadIncompleteError",
+    "VersionActiveError",
     "VersionExistsError",
     "VersionNotFoundError",
     "WriteConflictError",
@@ -168,13 +169,15 @@ class TenantNotFoundError(TenancyError):
 
 
 class TenantDeletedError(TenancyError):
-    """The tenant was deleted (409): it is still shown, but nothing of it can be changed."""
+    """The tenant was deleted (410): it is still shown, but nothing of it can be changed."""
 
     problem = PROBLEMS["tenant-deleted"]
 
     def __init__(self, tenant: str) -> None:
         super().__init__(
-            f"tenant {tenant!r} was deleted: its records are kept, and its id is not given away again", field="tenant", value=tenant
+            f"tenant {tenant!r} was deleted: once its models are retired, PUT /tenants/{tenant} begins it anew",
+            field="tenant",
+            value=tenant,
         )
 
 
@@ -234,6 +237,12 @@ class NoActiveVersionError(TenancyError):
 
     def __init__(self, model: str) -> None:
         super().__init__(f"model {model!r} has no active version yet: upload a registered version and wait until its state is 'active'")
+
+
+class VersionActiveError(TenancyError):
+    """The version gets the model's requests (409)."""
+
+    problem = PROBLEMS["version-active"]
 
 
 class IdempotencyConflictError(TenancyError):

@@ -103,6 +103,7 @@ class OnboardingSettings:
         bucket_name: the artifacts' bucket.
         max_artifact_bytes: greatest admissible artifact.
         pools: what serves which framework.
+        retired_seconds: how long the artifact of a retired version is kept.
         callers: how callers are known. Default: by IAM.
     """
 
@@ -110,6 +111,7 @@ class OnboardingSettings:
     bucket_name: str
     max_artifact_bytes: int
     pools: tuple[Pool, ...]
+    retired_seconds: int
     callers: Callers = field(default_factory=Callers)
 
     @classmethod
@@ -120,6 +122,7 @@ class OnboardingSettings:
             _text(variables, environment.BUCKET_NAME),
             _count(variables, environment.MAX_ARTIFACT_BYTES),
             _pools(variables),
+            _count(variables, environment.RETIRED_SECONDS),
             _callers(variables),
         )
 

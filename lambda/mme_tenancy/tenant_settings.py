@@ -55,8 +55,10 @@ def put_tenant(
 ) -> tuple[TenantStatus, bool]:
     """Create a tenant, or change the settings of one that is there; returns it, and whether it is new.
 
+    One that was deleted begins anew once all its models are retired, with nothing of what it had set.
+
     Raises:
-        TenantDeletedError: it was deleted.
+        TenantDeletedError: it was deleted, and models of it are still to be retired.
         WriteConflictError: others kept changing it at the same time.
         GrammarError: the id is outside the grammar.
     """
@@ -66,13 +68,14 @@ def put_tenant(
         now = timestamp(clock.time())
         if before is None:
             after = changed(Tenant(tenant, now, now), settings)
+        elif before.deleted_at is not None:
+            after = changed(before.begin_anew(now), settings)
         else:
-            before.check_open()
             after = changed(before, settings)
             if after != before:
                 after = replace(after, updated_at=now, rev=before.rev + 1)
         if after != before:
             registry.write(Change(before, after))
-        return TenantStatus(after, usage or Usage(tenant)), before is None
+        return TenantStatus(after, usage or Usage(tenant)), before is None or before.deleted_at is not None
 
     return until_written(put, clock=clock, random=random, what="this tenant")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from mme_facts.grammar import check_tenant_id
@@ -52,6 +52,8 @@ class Tenant:
         formats: frameworks whose artifacts it may bring; ``None``: all that the platform serves.
         deleted_at: timestamp of its deletion; ``None`` while it lives.
         rev: revision of the record, counted up by every write.
+        retiring_after: the models behind this id are still to be retired, after a deletion; empty: all of them; ``None``: none is. While
+            there are some, the record is listed in the index of what is under way.
     """
 
     tenant: str
@@ -62,6 +64,7 @@ class Tenant:
     formats: tuple[str, ...] | None = None
     deleted_at: str | None = None
     rev: int = 1
+    retiring_after: str | None = None
 
     def __post_init__(self) -> None:
         check_tenant_id(self.tenant)
@@ -76,6 +79,24 @@ class Tenant:
         if self.formats is not None and framework not in self.formats:
             raise FormatNotAllowedError(self.tenant, framework, self.formats)
 
+    def delete(self, now: str) -> Tenant:
+        """The record once the tenant is deleted; all its models are still to be retired."""
+        return replace(self, deleted_at=now, retiring_after="", updated_at=now, rev=self.rev + 1)
+
+    def retired(self, after: str | None, now: str) -> Tenant:
+        """The record after more of its models were retired: those behind the id ``after`` are left, or none."""
+        return replace(self, retiring_after=after, updated_at=now, rev=self.rev + 1)
+
+    def begin_anew(self, now: str) -> Tenant:
+        """The record of a deleted tenant that is created again, with nothing of what it had set.
+
+        Raises:
+            TenantDeletedError: models of it are still to be retired.
+        """
+        if self.retiring_after is not None:
+            raise TenantDeletedError(self.tenant)
+        return Tenant(self.tenant, now, now, rev=self.rev + 1)
+
     def document(self) -> dict[str, object]:
         """What the API shows."""
         return {
@@ -85,6 +106,8 @@ class Tenant:
             "formats": None if self.formats is None else list(self.formats),
             "created_at": self.created_at,
             "updated_at": self.updated_at,
+            "deleted_at": self.deleted_at,
+            "retiring": self.retiring_after is not None,
         }
 
 

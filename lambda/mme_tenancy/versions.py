@@ -28,10 +28,10 @@ class State(StrEnum):
 
 
 MOVES: Mapping[State, frozenset[State]] = {
-    State.AWAITING_UPLOAD: frozenset({State.INSPECTING, State.EXPIRED}),
-    State.INSPECTING: frozenset({State.STORED, State.REJECTED, State.EXPIRED}),
-    State.STORED: frozenset({State.WARMING, State.REJECTED}),
-    State.WARMING: frozenset({State.READY, State.REJECTED}),
+    State.AWAITING_UPLOAD: frozenset({State.INSPECTING, State.EXPIRED, State.RETIRED}),
+    State.INSPECTING: frozenset({State.STORED, State.REJECTED, State.EXPIRED, State.RETIRED}),
+    State.STORED: frozenset({State.WARMING, State.REJECTED, State.RETIRED}),
+    State.WARMING: frozenset({State.READY, State.REJECTED, State.RETIRED}),
     State.READY: frozenset({State.ACTIVE, State.RETIRED}),
     State.ACTIVE: frozenset({State.READY, State.RETIRED}),
     State.RETIRED: frozenset({State.PURGED}),
@@ -188,6 +188,13 @@ class Version:
     def resume(self, now: str) -> Version:
         """The record when the sweep brings it on: it stays where it is, and its owner sees how often that was needed."""
         return replace(self, resumes=self.resumes + 1, resumed_at=now, rev=self.rev + 1)
+
+    def retire(self, now: str, purge_after: str) -> Version:
+        """The record once the version is retired at ``now``; its artifact stays until ``purge_after``.
+
+        Nothing was uploaded for a version that still awaits it, so nothing is kept: that one may be purged at once.
+        """
+        return replace(self.move(State.RETIRED, now), purge_after=now if self.state is State.AWAITING_UPLOAD else purge_after)
 
     def settle(self, now: str) -> Version:
         """The record once nothing more is to be done with it for now."""

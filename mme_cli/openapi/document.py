@@ -20,10 +20,11 @@ from mme_facts.problems import CONTENT_TYPE, PROBLEMS, TYPE_PREFIX
 from mme_tenancy.artifacts import Upload, UploadPart
 from mme_tenancy.bodies import request_shapes
 from mme_tenancy.formats.frameworks import FRAMEWORKS
-from mme_tenancy.handlers.onboarding.calls import CURSORS, LIMIT, PAGE_ITEMS
+from mme_tenancy.handlers.onboarding.calls import CURSORS, FLAG, LIMIT, PAGE_ITEMS
 from mme_tenancy.idempotency import KEY
 from mme_tenancy.registration import Registered
-from mme_tenancy.routes import Model, Route
+from mme_tenancy.retirement import CACHED_COPIES
+from mme_tenancy.routes import Canary, Model, Route
 from mme_tenancy.tenants import Tenant, Usage
 from mme_tenancy.uploads import PART_BYTES
 from mme_tenancy.versions import Reason, Sample, State, Version
@@ -36,6 +37,7 @@ DOCUMENT = Path(mme_tenancy.__file__).parent / "openapi.json"
 _NOW, _LATER = "2026-11-29T12:00:00.000Z", "2026-11-29T12:01:30.250Z"
 _SHA256 = "0123456789abcdef" * 4
 _VERSION_ID = f"v1-{_SHA256[:12]}"
+_CANARY_ID = f"v2-{_SHA256[4:16]}"
 _BINARY: Schema = {"type": "string", "contentMediaType": "application/octet-stream"}
 
 _NAMES: Mapping[str, Schema] = {
@@ -69,6 +71,12 @@ _TOLD: Mapping[str, Schema] = {
         "pattern": f"^{VERSION_PATTERN}$",
         "description": "id of the version that its requests go to; `null` until one became active",
     },
+    "Model.canary": {
+        "anyOf": [{"$ref": "#/components/schemas/Canary"}, {"type": "null"}],
+        "description": "a second version that gets a part of the requests, if there is one",
+    },
+    "Model.retiring": {"type": "boolean", "description": "whether versions of the deleted model are still to be retired"},
+    "Tenant.retiring": {"type": "boolean", "description": "whether models of the deleted tenant are still to be retired"},
     "Registered.tenant": {"type": "string", "pattern": f"^{ID_PATTERN}$", "description": "tenant id"},
     "Registered.model": {"type": "string", "pattern": f"^{ID_PATTERN}$", "description": "model id"},
     "Registered.version": {"type": "string", "pattern": f"^{VERSION_PATTERN}$", "description": "id of the version"},
@@ -156,14 +164,19 @@ def _schemas() -> dict[str, Schema]:
     parts = (UploadPart(1, 0, PART_BYTES, f"{address}?partNumber=1&uploadId=...", {"Content-Length": str(PART_BYTES)}, uploaded=False),)
     in_parts, upload = Upload("PUT", None, {}, _LATER, parts), Upload("PUT", f"{address}?X-Amz-Signature=...", headers, _LATER)
     route = Route("shared", "AllTraffic", _VERSION_ID, f"acme/iris/{_VERSION_ID}.tar.gz")
-    model = Model("acme", "iris", 1, _NOW, _LATER, route)
+    canary = Canary("shared", "AllTraffic", _CANARY_ID, f"acme/iris/{_CANARY_ID}.tar.gz", 10)
+    model = Model("acme", "iris", 2, _NOW, _LATER, replace(route, canary=canary))
     schemas = Schemas(_TOLD)
     schemas.of(Tenant("acme", _NOW, _NOW))
+    schemas.components["DeletedTenant"] = _with_note(schemas.components["Tenant"])
     _tell_usage(schemas, Usage("acme", 3, 144_639))
     schemas.of(in_parts)
     schemas.of(Registered(replace(version, state=State.AWAITING_UPLOAD), upload, created=True))
     schemas.components["ModelPage"] = _page("models", schemas.of(model))
     schemas.components["VersionPage"] = _page("versions", schemas.of(version))
+    schemas.of(canary)
+    for name, record in (("DeletedModel", "Model"), ("RetiredVersion", "Version")):
+        schemas.components[name] = _with_note(schemas.components[record])
     schemas.components["OpenApi"] = {"type": "object", "required": ["openapi", "info", "paths"], "description": "An OpenAPI 3.1 document."}
     schemas.components["Problem"] = _PROBLEM
     bodies = request_shapes(max_artifact_bytes=ARTIFACT_BYTES, frameworks=FRAMEWORKS)
@@ -177,6 +190,18 @@ def _tell_usage(schemas: Schemas, usage: Usage) -> None:
     tenant["required"].append("usage")
     for shown in tenant["examples"]:
         shown["usage"] = usage.document()
+
+
+def _with_note(schema: Schema) -> Schema:
+    """The schema of a record that is not wanted any more: with what becomes of the copies that instances hold."""
+    (example,) = schema["examples"]
+    says = {"type": "string", "description": "when the copies vanish that instances hold"}
+    return {
+        **schema,
+        "properties": {**schema["properties"], "cached_copies": says},
+        "required": [*schema["required"], "cached_copies"],
+        "examples": [{**example, "cached_copies": CACHED_COPIES}],
+    }
 
 
 _PROBLEM: Schema = {
@@ -233,6 +258,10 @@ def _operation(operation: Operation, contract: Contract, responses: dict[str, Sc
                 "schema": CURSORS[_tag(operation)].schema(),
             },
         ]
+    for flag, meaning in contract.flags.items():
+        told["parameters"].append({"name": flag, "in": "query", "description": meaning, "schema": {**FLAG.schema(), "default": "false"}})
+    for header, meaning in contract.headers.items():
+        told["parameters"].append({"name": header, "in": "header", "description": meaning, "schema": {"type": "string", "maxLength": 256}})
     if contract.once:
         says = "Any text that names this request: the same request with the same key is done once."
         told["parameters"].append({"name": KEY_HEADER, "in": "header", "description": says, "schema": KEY.schema()})

@@ -36,6 +36,8 @@ class Contract:
         body_optional: whether the body may be left out.
         any_body: whether it takes any bytes of any media type.
         pages: whether it is a list with ``limit`` and ``cursor``.
+        headers: request headers -> what they mean.
+        flags: query parameters that are set by ``true`` -> what they mean.
         once: whether it honours ``Idempotency-Key``.
     """
 
@@ -45,6 +47,8 @@ class Contract:
     body_optional: bool = False
     any_body: bool = False
     pages: bool = False
+    headers: Mapping[str, str] = field(default_factory=dict)
+    flags: Mapping[str, str] = field(default_factory=dict)
     once: bool = False
 
 
@@ -55,6 +59,7 @@ _OF_A_KEY = ("idempotency-conflict", "request-in-progress")
 _TENANT = ("tenant-not-found",)
 _TAKES = ("tenant-deleted", "format-not-allowed", "quota-exceeded", "unavailable")
 _MODEL = (*_TENANT, "model-not-found")
+_DELETED = ("tenant-deleted",)
 _VERSION = (*_MODEL, "version-not-found")
 
 _HERE = {"tenant": "$request.path.tenant", "model": "$request.path.model", "version": "$request.path.version"}
@@ -85,12 +90,46 @@ ANSWERS: Mapping[str, Contract] = {
         once=True,
     ),
     "get_tenant": Contract({200: Answer("The tenant.", "Tenant", links={"list_models": _here("tenant")})}, _TENANT),
+    "delete_tenant": Contract(
+        {
+            200: Answer("All its models are retired.", "DeletedTenant", ("Idempotency-Replayed",), {"get_tenant": _here("tenant")}),
+            202: Answer(
+                "The tenant is refused everything from now on; models are left, and retired by and by.",
+                "DeletedTenant",
+                ("Idempotency-Replayed",),
+                {"get_tenant": _here("tenant")},
+            ),
+        },
+        (*_TENANT, "write-conflict", *_OF_A_KEY),
+        once=True,
+    ),
     "list_models": Contract(
         {200: Answer("A page of models.", "ModelPage")},
         _TENANT,
         pages=True,
     ),
     "get_model": Contract({200: Answer("The model.", "Model", links={"list_versions": _here("tenant", "model")})}, _MODEL),
+    "delete_model": Contract(
+        {
+            200: Answer(
+                "All its versions are retired.", "DeletedModel", ("Idempotency-Replayed",), {"get_model": _here("tenant", "model")}
+            ),
+            202: Answer(
+                "The route is gone; versions are left, and retired by and by.",
+                "DeletedModel",
+                ("Idempotency-Replayed",),
+                {"get_model": _here("tenant", "model")},
+            ),
+        },
+        (*_MODEL, "write-conflict", *_OF_A_KEY),
+        once=True,
+    ),
+    "activate_version": Contract(
+        {200: Answer("The model with its route.", "Model", ("Idempotency-Replayed",), {"get_model": _here("tenant", "model")})},
+        (*_VERSION, *_DELETED, "no-active-version", "forbidden-move", "write-conflict", *_OF_A_BODY, *_OF_A_KEY),
+        body="Activation",
+        once=True,
+    ),
     "register_version": Contract(
         {
             201: Answer("The version is new.", "Registered", ("Idempotency-Replayed",), _OF_A_REGISTRATION),
@@ -117,10 +156,24 @@ ANSWERS: Mapping[str, Contract] = {
         pages=True,
     ),
     "get_version": Contract({200: Answer("The version.", "Version")}, _VERSION),
+    "delete_version": Contract(
+        {
+            200: Answer(
+                "The version is retired, or had ended already.",
+                "RetiredVersion",
+                ("Idempotency-Replayed",),
+                {"get_version": _here("tenant", "model", "version")},
+            )
+        },
+        (*_VERSION, "version-active", "write-conflict", *_OF_A_KEY),
+        flags={"force": "Whether the active version may be retired, which leaves the model without a route."},
+        once=True,
+    ),
     "invoke_model": Contract(
         {200: Answer("The model's answer, as the model gave it.", None, ("X-Mme-Version", "X-Mme-Attempts"))},
         (
             *_MODEL,
+            *_DELETED,
             "no-active-version",
             "model-rejected-input",
             "model-failed",
@@ -129,6 +182,7 @@ ANSWERS: Mapping[str, Contract] = {
             "unavailable",
         ),
         any_body=True,
+        headers={"X-Mme-Sticky-Key": "While a canary runs, requests with the same value go to the same version; such as a user's id."},
     ),
     "get_openapi": Contract({200: Answer("The document, for this deployment.", "OpenApi")}, ()),
 }

@@ -63,6 +63,9 @@ OWN = (
     ("acme", "POST", "/tenants/acme/models/churn/versions"),
     ("acme", "GET", "/tenants/acme/models/churn/versions/v1-0123456789ab"),
     ("acme", "POST", "/tenants/acme/models/churn/invocations"),
+    ("acme", "POST", "/tenants/acme/models/churn/activate"),
+    ("acme", "DELETE", "/tenants/acme/models/churn"),
+    ("acme", "DELETE", "/tenants/acme/models/churn/versions/v1-0123456789ab"),
 )
 FOREIGN = (
     ("acme", "GET", "/tenants/acme-evil"),
@@ -76,7 +79,10 @@ FOREIGN = (
     # A path with a slash at its end reaches the same resource, and a pattern that ends in "/*" would match it.
     ("acme", "PUT", "/tenants/acme/"),
     ("acme", "DELETE", "/tenants/acme/"),
-    ("acme", "DELETE", "/tenants/acme/models/churn"),
+    ("acme", "DELETE", "/tenants/acme"),
+    ("acme", "DELETE", "/tenants/globex/models/churn"),
+    ("acme", "DELETE", "/tenants/acme-evil/models/churn"),
+    ("models", "DELETE", "/tenants/tenants/models/churn"),
     # A wildcard in place of the method would match these: the other tenant's model is called "tenants".
     ("versions", "GET", "/tenants/globex/models/tenants/versions/v1-0123456789ab"),
     ("models", "GET", "/tenants/tenants/models/churn"),

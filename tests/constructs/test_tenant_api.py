@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import copy
 import json
 
 import aws_cdk as cdk
@@ -15,13 +16,15 @@ from mme_constructs import (
     TenantRegistry,
     Throttle,
 )
-from mme_constructs.errors import FunctionError, PoolError, TelemetryError, TenantError, ThrottleError
+from mme_constructs.errors import FunctionError, PoolError, RetentionError, TelemetryError, TenantError, ThrottleError
 from mme_facts import environment as variables
 from mme_facts.api import OPERATIONS, Function
 from mme_facts.problems import PROBLEMS
 from mme_facts.telemetry import LineSettings
+from mme_tenancy.activation import Activator
 from mme_tenancy.handlers.onboarding import Onboarding
 from mme_tenancy.registration import Registrar
+from mme_tenancy.retirement import Retirer
 from mme_tenancy.testing import FakeClock, MemoryIdempotencyStore, MemoryRegistry, MemorySigner
 
 
@@ -76,8 +79,12 @@ def test_the_routes_are_the_documented_ones_and_no_more(api):
         ("GET", "/tenants/{tenant}/models/{model}/versions/{version}"),
         ("POST", "/tenants/{tenant}/models/{model}/versions/{version}/complete"),
         ("POST", "/tenants/{tenant}/models/{model}/invocations"),
+        ("POST", "/tenants/{tenant}/models/{model}/activate"),
+        ("DELETE", "/tenants/{tenant}/models/{model}/versions/{version}"),
+        ("DELETE", "/tenants/{tenant}/models/{model}"),
+        ("DELETE", "/tenants/{tenant}"),
     }
-    assert len(OPERATIONS) == 10
+    assert len(OPERATIONS) == 14
 
 
 def test_every_method_demands_a_signature(api):
@@ -144,7 +151,8 @@ def test_the_accounts_logging_role_is_left_alone_unless_asked(api, synthesize_st
 
 
 def test_functions_share_runtime_code_and_environment(api):
-    functions = [_function(api, name) for name in ("onboarding", "invocation")]
+    functions = [copy.deepcopy(_function(api, name)) for name in ("onboarding", "invocation")]
+    assert functions[0]["Environment"]["Variables"].pop(variables.RETIRED_SECONDS) == str(7 * 86_400)
     for properties in functions:
         assert (properties["Runtime"], properties["Architectures"]) == ("python3.13", ["arm64"])
         assert set(properties["Environment"]["Variables"]) == {
@@ -245,7 +253,9 @@ def test_the_onboarding_function_knows_every_route_that_leads_to_it(method, path
     registry = MemoryRegistry()
     pools = (variables.Pool("xgboost", "xgboost", "shared", "AllTraffic"),)
     registrar = Registrar(registry, MemorySigner(clock), pools, clock, lambda: 0.5)
-    onboarding = Onboarding(registry, registrar, MemoryIdempotencyStore(), 1000, clock)
+    activator = Activator(registry, pools, clock, lambda: 0.5)
+    retirer = Retirer(registry, clock, lambda: 0.5, grace_seconds=1)
+    onboarding = Onboarding(registry, registrar, activator, retirer, MemoryIdempotencyStore(), 1000, clock)
     names = {"tenant": "acme", "model": "churn", "version": "v1-0123456789ab"}
     event = {"httpMethod": method, "path": path.format(**names), "resource": path, "pathParameters": names, "headers": {}, "body": "{}"}
     answer = onboarding(event, None)
@@ -278,3 +288,11 @@ def test_what_is_set_of_the_line_reaches_the_invocation_function_alone(synthesiz
 def test_a_line_that_cannot_be_is_refused(settings, error):
     with pytest.raises(error):
         TelemetrySettings(**settings)
+
+
+def test_how_long_retired_artifacts_are_kept_is_a_setting(synthesize_stack, stack):
+    told = synthesize_stack(lambda other: TenantApi(other, "Api", **_parts(other), retired_days=30))
+    assert _function(told, "onboarding")["Environment"]["Variables"][variables.RETIRED_SECONDS] == str(30 * 86_400)
+    for number, days in enumerate((0, -1, 3651)):
+        with pytest.raises(RetentionError, match=f"got {days}"):
+            TenantApi(stack, f"Api{number}", **_parts(cdk.Stack(cdk.App(), "Parts")), retired_days=days)

@@ -46,7 +46,7 @@ def test_told_so_it_goes_with_the_stack(synthesize_stack):
 @pytest.mark.parametrize(
     ("grant", "actions"),
     [
-        ("grant_read_routes", {"GetItem"}),
+        ("grant_read_routes", {"GetItem", "BatchGetItem"}),
         ("grant_admit", {"GetItem", "BatchGetItem", "PutItem", "UpdateItem", "Query"}),
         ("grant_onboard", {"GetItem", "BatchGetItem", "PutItem", "UpdateItem", "DeleteItem", "Query", "ConditionCheckItem"}),
     ],

@@ -21,15 +21,17 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from mme_facts.environment import Pool
-from mme_facts.grammar import ArtifactName
+from mme_facts.grammar import ArtifactName, VersionId
+from mme_tenancy.activation import Activator
 from mme_tenancy.admission import Admission, AdmissionDelayedError
 from mme_tenancy.artifacts import UploadedObject
 from mme_tenancy.clock import timestamp
-from mme_tenancy.errors import TenancyError
+from mme_tenancy.errors import ModelNotFoundError, TenancyError
 from mme_tenancy.invocation import Invoker, ModelReply
 from mme_tenancy.purge import ARTIFACT_STATES
 from mme_tenancy.registration import UPLOAD_SECONDS, Registrar, Registration
 from mme_tenancy.registry import Change, Record
+from mme_tenancy.retirement import Retirer
 from mme_tenancy.retries import RuntimeFault
 from mme_tenancy.routes import Model
 from mme_tenancy.sweep import Sweeper
@@ -212,7 +214,10 @@ class Machine(RuleBasedStateMachine):
             lambda: self._deliver(-1, again=True, faulty=False),
             lambda: self._tick(faulty=False),
             *(partial(self._activate, tenant, "iris", number, faulty=False) for tenant in TENANTS for number in (0, 1)),
+            *(partial(self._activate, tenant, "iris", number, 30, faulty=False) for tenant in TENANTS for number in (0, 1)),
             lambda: self._retire("acme", "iris", 0, faulty=False),
+            lambda: self._retire("acme", "iris", 1, force=True, faulty=False),
+            lambda: self._delete("acme", "iris", faulty=False),
             lambda: self._register("acme", "iris", "one", faulty=False),
         ]
         now = self._now()
@@ -258,25 +263,26 @@ class Machine(RuleBasedStateMachine):
     def _tick(self, *, faulty: bool = True) -> None:
         self._sweeper(faulty=faulty).tick(deadline=self.clock.monotonic() + 1e9)
 
-    def _activate(self, tenant: str, model: str, number: int, *, faulty: bool = True) -> None:
-        from mme_tenancy.activation import activate
+    def _some_version(self, tenant: str, model: str, number: int) -> VersionId:
+        record = self.registry.model(tenant, model)
+        version = record and self.registry.version(tenant, model, 1 + number % record.last_version)
+        if version is None:
+            raise ModelNotFoundError(tenant, model)
+        return version.id
 
-        registry = self._part(self.registry, faulty=faulty)
-        record = registry.model(tenant, model)
-        if record is None:
-            return
-        version = registry.version(tenant, model, 1 + number % record.last_version)
-        current = registry.version(tenant, model, record.route.number) if record.route else None
-        registry.write(*activate(record, version, current, POOL, self._now()))
+    def _activate(self, tenant: str, model: str, number: int, percent: float = 100, *, faulty: bool = True) -> None:
+        activator = Activator(self._part(self.registry, faulty=faulty), [POOL], self.clock, lambda: 0.5)
+        activator.activate(tenant, model, self._some_version(tenant, model, number), percent=percent)
 
-    def _retire(self, tenant: str, model: str, number: int, *, faulty: bool = True) -> None:
-        registry = self._part(self.registry, faulty=faulty)
-        record = registry.model(tenant, model)
-        if record is None:
-            return
-        version = registry.version(tenant, model, 1 + number % record.last_version)
-        if version is not None and version.state is State.READY:
-            registry.write(Change(version, _retired(version, self._now(), timestamp(self.clock.now + DAY))))
+    def _retirer(self, *, faulty: bool) -> Retirer:
+        # So small a budget that deletions need several calls.
+        return Retirer(self._part(self.registry, faulty=faulty), self.clock, lambda: 0.5, grace_seconds=DAY, budget=2)
+
+    def _retire(self, tenant: str, model: str, number: int, *, force: bool = False, faulty: bool = True) -> None:
+        self._retirer(faulty=faulty).retire_version(tenant, model, self._some_version(tenant, model, number), force=force)
+
+    def _delete(self, tenant: str, model: str, *, faulty: bool = True) -> None:
+        self._retirer(faulty=faulty).retire_model(tenant, model)
 
     def _trying(self, what: Callable[[], object], plan: Iterable[tuple[int, How, int]] = ()) -> None:
         """Run something that goes wrong as planned. Its caller sees the error, if there is one, and repairs nothing because of it."""
@@ -333,13 +339,18 @@ class Machine(RuleBasedStateMachine):
         if self.events:
             self.events.pop()
 
-    @rule(tenant=tenant_ids, model=model_ids, number=numbers, plan=plans)
-    def activates(self, tenant: str, model: str, number: int, plan: Plan) -> None:
-        self._trying(lambda: self._activate(tenant, model, number), plan)
+    @rule(tenant=tenant_ids, model=model_ids, number=numbers, percent=st.sampled_from([100, 100, 30, 0]), plan=plans)
+    def activates(self, tenant: str, model: str, number: int, percent: float, plan: Plan) -> None:
+        self._trying(lambda: self._activate(tenant, model, number, percent), plan)
 
-    @rule(tenant=tenant_ids, model=model_ids, number=numbers, plan=plans)
-    def retires(self, tenant: str, model: str, number: int, plan: Plan) -> None:
-        self._trying(lambda: self._retire(tenant, model, number), plan)
+    @rule(tenant=tenant_ids, model=model_ids, number=numbers, force=st.booleans(), plan=plans)
+    def retires(self, tenant: str, model: str, number: int, force: bool, plan: Plan) -> None:
+        self._trying(lambda: self._retire(tenant, model, number, force=force), plan)
+
+    @rule(tenant=tenant_ids, model=model_ids, sure=st.sampled_from([True, False, False]), plan=plans)
+    def deletes_a_model(self, tenant: str, model: str, sure: bool, plan: Plan) -> None:
+        if sure:
+            self._trying(lambda: self._delete(tenant, model), plan)
 
     @rule(plan=plans)
     def sweeps(self, plan: Plan) -> None:
@@ -454,10 +465,10 @@ class Machine(RuleBasedStateMachine):
             body = self.bodies.get(version.name)
             right = body is not None and hashlib.sha256(body).hexdigest() == version.sha256
             if right and version.name not in self.expired_by_s3:
-                expected = {State.REJECTED} if body in BAD else {State.READY, State.ACTIVE, State.PURGED}
+                expected = {State.REJECTED, State.PURGED} if body in BAD else {State.READY, State.ACTIVE, State.PURGED}
                 assert version.state in expected, (version.state, version.reasons)
             if not right:
-                assert version.state in {State.EXPIRED, State.REJECTED}, version.state
+                assert version.state in {State.EXPIRED, State.REJECTED, State.PURGED}, version.state
         kept = {version.name.artifact_key() for version in versions if version.state in ARTIFACT_STATES}
         assert set(self.artifacts.admitted) == kept
         assert self.artifacts.incoming == {}
@@ -472,12 +483,6 @@ class Machine(RuleBasedStateMachine):
 
 def _targets(route: Any) -> list[str]:
     return [] if route is None else [route.target_model, *([route.canary.target_model] if route.canary else [])]
-
-
-def _retired(version: Version, now: str, purge_after: str) -> Version:
-    from dataclasses import replace
-
-    return replace(version.move(State.RETIRED, now), purge_after=purge_after)
 
 
 @cache

@@ -220,14 +220,14 @@ def test_an_event_that_comes_again_after_a_roll_back_does_not_roll_forward(world
         uploads.append(world.artifacts.put(world.register(make_version(number=number, artifact=artifact)).name, artifact))
         world.admit(uploads[-1])
     model, first, second = world.registry.model("acme", "iris"), *(world.registry.version("acme", "iris", n) for n in (1, 2))
-    world.registry.write(*activate(model, first, second, world.pool, NOW))
+    world.registry.write(*activate(model, first, {str(second.id): second}, world.pool, NOW))
     world.admit(uploads[1])
     assert (world.route.number, world.route.rev, world.state(2)) == (1, 3, State.READY)
 
 
 def test_only_a_ready_version_can_be_activated(make_version, pool):
     with pytest.raises(ForbiddenMoveError):
-        activate(Model("acme", "iris", 1, NOW, NOW), make_version(State.STORED), None, pool, NOW)
+        activate(Model("acme", "iris", 1, NOW, NOW), make_version(State.STORED), {}, pool, NOW)
 
 
 def test_a_version_of_a_pool_that_is_not_configured_is_delayed(world, make_version, artifact):

@@ -67,6 +67,23 @@ def test_what_is_not_there_is_none(registry):
     assert registry.claim("acme", "iris", "0" * 64) is None
 
 
+def test_deletions_under_way_are_listed_by_the_sparse_index_until_they_are_done(cloud_session, table_name):
+    client = dynamodb_client(cloud_session)
+    registry = DynamoRegistry(client, table_name)
+
+    def listed(queue):
+        query = {"KeyConditionExpression": "moving = :queue", "ExpressionAttributeValues": {":queue": {"S": queue}}}
+        return [item["SK"]["S"] for item in client.query(TableName=table_name, IndexName=MOVING_INDEX, **query)["Items"]]
+
+    registry.write(Change(None, TENANT), Change(None, MODEL))
+    assert (listed("tenant"), listed("model")) == ([], [])
+    tenant, model = TENANT.delete(LATER), MODEL.delete(LATER, retiring_below=1)
+    registry.write(Change(TENANT, tenant), Change(MODEL, model))
+    assert (listed("tenant"), listed("model")) == (["TENANT"], ["MODEL#iris"])
+    registry.write(Change(tenant, tenant.retired(None, LATER)), Change(model, model.retired(None, LATER)))
+    assert (listed("tenant"), listed("model")) == ([], [])
+
+
 def test_a_record_can_be_made_only_once(registry):
     registry.write(Change(None, TENANT))
     with pytest.raises(WriteConflictError):
@@ -99,8 +116,9 @@ def test_several_changes_are_written_all_or_none(registry, make_version):
 
 def test_a_route_flips_together_with_its_versions(registry, make_version, pool):
     first, second = make_version(State.ACTIVE, number=1, moving=False), make_version(State.READY, number=2, artifact=b"two")
-    registry.write(Change(None, MODEL), Change(None, first), Change(None, second))
-    registry.write(*activate(MODEL, second, first, pool, LATER))
+    model = replace(MODEL, route=Route(pool.endpoint_name, pool.variant_name, str(first.id), first.name.target_model))
+    registry.write(Change(None, model), Change(None, first), Change(None, second))
+    registry.write(*activate(model, second, {str(first.id): first}, pool, LATER))
     assert registry.model("acme", "iris").route.number == 2
     assert [registry.version("acme", "iris", number).state for number in (1, 2)] == [State.READY, State.ACTIVE]
 

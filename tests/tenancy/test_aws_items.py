@@ -9,7 +9,14 @@ from mme_tenancy.tenants import Quotas, Tenant, Tier
 from mme_tenancy.versions import Multipart, Reason, State
 
 NOW = "2026-11-29T12:00:00.000Z"
-ROUTE = Route("shared", "AllTraffic", "v1-0123456789ab", "acme/iris/v1-0123456789ab.tar.gz", Canary("v2-0123456789ab", "target", 2.5), 3)
+ROUTE = Route(
+    "shared",
+    "AllTraffic",
+    "v1-0123456789ab",
+    "acme/iris/v1-0123456789ab.tar.gz",
+    Canary("other", "AllTraffic", "v2-0123456789ab", "target", 2.5),
+    3,
+)
 
 
 @pytest.mark.parametrize(
@@ -19,6 +26,8 @@ ROUTE = Route("shared", "AllTraffic", "v1-0123456789ab", "acme/iris/v1-012345678
         (Tenant("acme", NOW, NOW, Tier.TRUSTED, Quotas(1, 2, 3), ("xgboost",), NOW, 4), tenant_of),
         (Model("acme", "iris", 2, NOW, NOW), model_of),
         (Model("acme", "iris", 2, NOW, NOW, ROUTE, 5), model_of),
+        (Model("acme", "iris", 7, NOW, NOW, None, 5, NOW, 6, 3), model_of),
+        (Tenant("acme", NOW, NOW, deleted_at=NOW, retiring_after=""), tenant_of),
     ],
 )
 def test_a_record_is_read_as_it_was_written(record, read):
@@ -31,9 +40,19 @@ def test_a_version_is_read_as_it_was_written(make_version):
     assert version_of(from_item(to_item(item_of(version)))) == version
 
 
+def test_what_a_deletion_left_over_is_listed_as_under_way():
+    tenant, model = Tenant("acme", NOW, NOW), Model("acme", "iris", 2, NOW, NOW, ROUTE)
+    leftovers = [tenant.delete(NOW), model.delete(NOW, retiring_below=1)]
+    assert [item_of(record)["moving"] for record in leftovers] == ["tenant", "model"]
+    done = [tenant, model, tenant.delete(NOW).retired(None, NOW), model.delete(NOW, retiring_below=None)]
+    assert not any("moving" in item_of(record) for record in done)
+
+
 def test_items_of_the_first_release_are_still_read(make_version):
     tenant = {"PK": "TENANT#acme", "SK": "TENANT", "schema": 1, "created_at": NOW, "updated_at": NOW, "rev": 1}
     assert tenant_of(tenant) == Tenant("acme", NOW, NOW)
+    item = {"PK": "TENANT#acme", "SK": "MODEL#iris", "schema": 1, "last_version": 2, "created_at": NOW, "updated_at": NOW, "rev": 1}
+    assert model_of(item) == Model("acme", "iris", 2, NOW, NOW)
     item = from_item(to_item(item_of(make_version())))
     del item["warnings"]
     assert version_of(item) == make_version()

@@ -55,6 +55,7 @@ def functions(cloud_session, table_name, bucket_name, pool, monkeypatch):
             "MME_BUCKET_NAME": bucket_name,
             "MME_MODELS_PREFIX": "models/",
             "MME_MAX_ARTIFACT_BYTES": "1000000",
+            "MME_RETIRED_SECONDS": "604800",
             "MME_POOLS": dump_pools([pool]),
         }
         for name, value in variables.items():

@@ -2,6 +2,9 @@ from __future__ import annotations
 
 import base64
 import json
+import random
+from collections import Counter
+from dataclasses import replace
 
 import pytest
 
@@ -11,7 +14,7 @@ from mme_tenancy.handlers.invocation import Invocations
 from mme_tenancy.invocation import Invoker, ModelReply
 from mme_tenancy.registry import Change
 from mme_tenancy.retries import RuntimeFault
-from mme_tenancy.routes import Model, Route
+from mme_tenancy.routes import Canary, Model, Route
 from mme_tenancy.tenants import Tenant
 from mme_tenancy.testing import MemoryRegistry, ScriptedRuntime
 
@@ -354,3 +357,68 @@ def test_an_unexpected_error_shows_no_details_and_is_logged(call, registry, line
 @pytest.mark.parametrize("event", [{}, {"pathParameters": None, "requestContext": None, "headers": None, "body": None}])
 def test_an_event_without_anything_is_a_problem_too(call, event):
     assert problem(call(event=event | {"isBase64Encoded": False})[0])[0] == "forbidden"
+
+
+CANARY = Canary("endpoint-b", "Other", "v2-abcdef012345", "acme/iris/v2-abcdef012345.tar.gz", 25)
+
+
+@pytest.fixture
+def canary(registry):
+    model = registry.model("acme", "iris")
+    registry.write(Change(model, model.reroute(replace(ROUTE, canary=CANARY), NOW)))
+
+
+def served_by(answer):
+    return answer["headers"]["X-Mme-Version"]
+
+
+def test_while_a_canary_runs_a_sticky_key_always_reaches_the_same_version(call, canary, line):
+    counts = Counter()
+    for number in range(200):
+        versions = set()
+        for header in ("X-Mme-Sticky-Key", "x-mme-sticky-key"):
+            answer, runtime = call(headers={header: f"user-{number}"})
+            versions.add(served_by(answer))
+            entry = line()
+            assert (entry["version"], entry["endpoint"]) == (runtime.calls[0][0].version, runtime.calls[0][0].endpoint)
+            assert entry["canary"] == int(served_by(answer) == CANARY.version)
+            assert f"user-{number}" not in json.dumps(entry)
+        assert len(versions) == 1
+        counts[versions.pop()] += 1
+    assert set(counts) == {ROUTE.version, CANARY.version}
+    assert 20 < counts[CANARY.version] < 80
+
+
+def test_requests_without_a_sticky_key_are_spread_by_chance(registry, clock, load_event, context, canary):
+    numbers = random.Random(7)
+    runtime = ScriptedRuntime(ModelReply(b"1"), clock=clock)
+    function = Invocations(registry, Invoker(runtime, clock, lambda: 0.5), clock, random=numbers.random)
+    versions = Counter(served_by(function(load_event("invoke"), context)) for _ in range(200))
+    assert 20 < versions[CANARY.version] < 80
+
+
+def test_without_a_canary_the_line_says_nothing_of_it(call, line):
+    call(headers={"X-Mme-Sticky-Key": "user-1"})
+    assert "canary" not in line()
+
+
+@pytest.mark.parametrize("key", ["x" * 257, "a\tb", "a\r\nb"])
+def test_a_sticky_key_that_is_too_long_or_no_text_is_refused_and_not_shown(call, key):
+    answer, runtime = call(headers={"X-Mme-Sticky-Key": key})
+    slug, document = problem(answer)
+    assert (slug, document["field"], runtime.calls) == ("invalid-request", "X-Mme-Sticky-Key", [])
+    assert key not in answer["body"]
+
+
+def test_a_deleted_tenant_is_refused_although_its_routes_stand(call, registry):
+    tenant = registry.tenant("acme")
+    registry.write(Change(tenant, tenant.delete(NOW)))
+    answer, runtime = call()
+    assert (answer["statusCode"], problem(answer)[0], runtime.calls) == (410, "tenant-deleted", [])
+
+
+def test_a_deleted_model_is_not_found(call, registry):
+    model = registry.model("acme", "iris")
+    registry.write(Change(model, model.delete(NOW, retiring_below=None)))
+    answer, runtime = call()
+    assert (answer["statusCode"], problem(answer)[0], runtime.calls) == (404, "model-not-found", [])

@@ -5,9 +5,11 @@ import json
 
 import pytest
 
+from mme_tenancy.activation import Activator
 from mme_tenancy.handlers.onboarding import Onboarding
 from mme_tenancy.registration import Registrar
 from mme_tenancy.registry import Change
+from mme_tenancy.retirement import Retirer
 from mme_tenancy.testing import MemoryIdempotencyStore, MemoryRegistry, MemorySigner
 from mme_tenancy.versions import Reason, State
 
@@ -34,7 +36,9 @@ def signer(clock):
 @pytest.fixture
 def api(registry, store, clock, pool, signer):
     registrar = Registrar(registry, signer, [pool], clock, lambda: 0.5)
-    return Onboarding(registry, registrar, store, 10_000_000, clock)
+    activator = Activator(registry, [pool], clock, lambda: 0.5)
+    retirer = Retirer(registry, clock, lambda: 0.5, grace_seconds=86_400)
+    return Onboarding(registry, registrar, activator, retirer, store, 10_000_000, clock)
 
 
 @pytest.fixture
@@ -369,10 +373,10 @@ def test_an_unknown_path_is_not_found(api, load_event, context, path):
 @pytest.mark.parametrize(
     ("name", "method", "allowed"),
     [
-        ("get_tenant", "DELETE", "GET, PUT"),
+        ("get_tenant", "POST", "DELETE, GET, PUT"),
         ("list_models", "POST", "GET"),
         ("register", "PATCH", "GET, POST"),
-        ("get_version", "PUT", "GET"),
+        ("get_version", "PUT", "DELETE, GET"),
     ],
 )
 def test_an_unknown_method_is_refused_with_those_allowed(call, name, method, allowed):

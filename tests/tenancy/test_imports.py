@@ -30,6 +30,7 @@ PURE = (
     "purge",
     "registration",
     "registry",
+    "retirement",
     "retries",
     "routes",
     "settings",

@@ -22,13 +22,15 @@ from mme_facts.environment import Callers, CallerSource, Pool
 from mme_facts.grammar import ID_PATTERN, VERSION_PATTERN, GrammarError, VersionId, check_tenant_id
 from mme_facts.limits import SAMPLE_BODY_BYTES
 from mme_facts.problems import PROBLEMS
+from mme_tenancy.activation import Activator
 from mme_tenancy.artifacts import Upload, UploadPart
 from mme_tenancy.bodies import request_shapes
 from mme_tenancy.errors import InvalidRequestError, TenancyError
 from mme_tenancy.handlers.onboarding import Onboarding
 from mme_tenancy.idempotency import KEY, IdempotencyKey
 from mme_tenancy.registration import Registered, Registrar
-from mme_tenancy.routes import Model, Route
+from mme_tenancy.retirement import Retirer
+from mme_tenancy.routes import Canary, Model, Route
 from mme_tenancy.shapes import Choice, Flag, Many, Number, Obj, Required, Text, Whole
 from mme_tenancy.tenant_settings import TenantStatus
 from mme_tenancy.tenants import Quotas, Tenant, Tier, Usage
@@ -123,7 +125,10 @@ def served_api():
     clock = FakeClock()
     pools = [Pool("shared", "xgboost", "endpoint-a", "AllTraffic"), Pool("onnx", "onnx", "endpoint-b", "AllTraffic")]
     registrar = Registrar(MemoryRegistry(), MemorySigner(clock), pools, clock, lambda: 0.5)
-    return Onboarding(registrar._registry, registrar, MemoryIdempotencyStore(), LIMIT_BYTES, clock)
+    registry = registrar._registry
+    activator = Activator(registry, pools, clock, lambda: 0.5)
+    retirer = Retirer(registry, clock, lambda: 0.5, grace_seconds=1)
+    return Onboarding(registry, registrar, activator, retirer, MemoryIdempotencyStore(), LIMIT_BYTES, clock)
 
 
 @pytest.fixture(scope="module")
@@ -158,7 +163,8 @@ class TestTheServedDocument:
     )
     def test_it_tells_how_callers_are_known(self, served, served_api, load_event, callers, scheme):
         assert served["security"] == [{"sigv4": []}]
-        api = Onboarding(served_api._store, Registrar(None, None, [], FakeClock(), None), served_api._store, 1000, FakeClock(), callers)
+        registrar = Registrar(None, None, [], FakeClock(), None)
+        api = Onboarding(None, registrar, None, None, served_api._store, 1000, FakeClock(), callers)
         event = load_event("get_openapi")
         claims = {"sub": "ann", "token_use": "id", "aud": "app", "custom:tenant": "acme"}
         event["requestContext"]["authorizer"] = {"claims": claims, "tenant": "acme"}
@@ -210,9 +216,22 @@ TENANTS = st.builds(
     quotas=st.builds(Quotas, SIZES, SIZES, SIZES),
     formats=st.none() | st.lists(st.text()).map(tuple),
     deleted_at=st.none() | TIMESTAMPS,
+    retiring_after=st.none() | st.just(""),
 ).flatmap(lambda tenant: st.builds(TenantStatus, st.just(tenant), st.builds(Usage, st.just(tenant.tenant), SIZES, SIZES)))
-ROUTES = st.builds(Route, st.text(), st.text(), st.builds(VersionId.of, st.integers(1, 999_999), SHA256S).map(str), st.text())
-MODELS = st.builds(Model, IDS, IDS, SIZES, TIMESTAMPS, TIMESTAMPS, st.none() | ROUTES)
+VERSION_IDS = st.builds(VersionId.of, st.integers(1, 999_999), SHA256S).map(str)
+CANARIES = st.builds(Canary, st.text(), st.text(), VERSION_IDS, st.text(), st.floats(0.01, 99.99))
+ROUTES = st.builds(Route, st.text(), st.text(), VERSION_IDS, st.text(), st.none() | CANARIES)
+MODELS = st.builds(
+    Model,
+    IDS,
+    IDS,
+    SIZES,
+    TIMESTAMPS,
+    TIMESTAMPS,
+    st.none() | ROUTES,
+    retired_at=st.none() | TIMESTAMPS,
+    retiring_below=st.none() | SIZES,
+)
 URLS, HEADERS = st.just("https://bucket/key"), st.dictionaries(st.text(), st.text())
 PARTS = st.builds(UploadPart, SIZES, SIZES, SIZES, URLS, HEADERS, st.booleans())
 UPLOADS = st.builds(Upload, st.just("PUT"), st.none() | URLS, HEADERS, TIMESTAMPS, st.lists(PARTS, max_size=2).map(tuple))

@@ -13,6 +13,7 @@ VARIABLES = {
     "MME_BUCKET_NAME": "artifacts",
     "MME_MODELS_PREFIX": "models/",
     "MME_MAX_ARTIFACT_BYTES": "1000",
+    "MME_RETIRED_SECONDS": "604800",
     "MME_POOLS": dump_pools([POOL]),
     "MME_SWEEP_TIMES": dump_sweep_times(SweepTimes(1, 2, 3)),
 }
@@ -20,7 +21,7 @@ VARIABLES = {
 
 def test_settings_are_read_typed():
     assert InvocationSettings.read(VARIABLES) == InvocationSettings("registry")
-    assert OnboardingSettings.read(VARIABLES) == OnboardingSettings("registry", "artifacts", 1000, (POOL,))
+    assert OnboardingSettings.read(VARIABLES) == OnboardingSettings("registry", "artifacts", 1000, (POOL,), 604_800)
     assert AdmissionSettings.read(VARIABLES) == AdmissionSettings("registry", "artifacts", "models/", (POOL,))
     assert SweepSettings.read(VARIABLES) == SweepSettings("registry", "artifacts", "models/", SweepTimes(1, 2, 3))
 
@@ -29,7 +30,7 @@ def test_settings_are_read_typed():
     ("settings", "names"),
     [
         (InvocationSettings, ["MME_TABLE_NAME"]),
-        (OnboardingSettings, ["MME_TABLE_NAME", "MME_BUCKET_NAME", "MME_MAX_ARTIFACT_BYTES", "MME_POOLS"]),
+        (OnboardingSettings, ["MME_TABLE_NAME", "MME_BUCKET_NAME", "MME_MAX_ARTIFACT_BYTES", "MME_POOLS", "MME_RETIRED_SECONDS"]),
         (AdmissionSettings, ["MME_TABLE_NAME", "MME_BUCKET_NAME", "MME_MODELS_PREFIX", "MME_POOLS"]),
         (SweepSettings, ["MME_TABLE_NAME", "MME_BUCKET_NAME", "MME_MODELS_PREFIX", "MME_SWEEP_TIMES"]),
     ],
@@ -48,6 +49,7 @@ def test_a_missing_or_empty_variable_is_named(settings, names):
         ("MME_MAX_ARTIFACT_BYTES", "1 GB"),
         ("MME_MAX_ARTIFACT_BYTES", "0"),
         ("MME_MAX_ARTIFACT_BYTES", "-5"),
+        ("MME_RETIRED_SECONDS", "7 days"),
         ("MME_POOLS", "{"),
         ("MME_POOLS", "5"),
         ("MME_POOLS", "[]"),

@@ -24,6 +24,10 @@ ALLOWED = {
     ("active", "ready"),
     ("ready", "retired"),
     ("active", "retired"),
+    ("awaiting_upload", "retired"),
+    ("inspecting", "retired"),
+    ("stored", "retired"),
+    ("warming", "retired"),
     ("retired", "purged"),
 }
 PAIRS = [(start.value, end.value) for start, end in product(State, State)]
@@ -56,6 +60,7 @@ def test_every_other_move_is_refused(make_version, start, end):
         ("ready", "active", False),
         ("active", "ready", False),
         ("awaiting_upload", "expired", False),
+        ("inspecting", "retired", False),
     ],
 )
 def test_a_version_moves_until_its_route_is_decided_and_never_again(make_version, start, end, moving):
@@ -65,6 +70,16 @@ def test_a_version_moves_until_its_route_is_decided_and_never_again(make_version
 def test_a_settled_version_is_ready_and_does_not_move(make_version):
     settled = make_version(State.READY).settle(LATER)
     assert (settled.state, settled.moving, settled.rev) == (State.READY, False, 2)
+
+
+@pytest.mark.parametrize("state", [State.INSPECTING, State.STORED, State.WARMING, State.READY, State.ACTIVE])
+def test_the_artifact_of_a_retired_version_is_kept_for_a_while(make_version, state):
+    retired = make_version(state).retire(LATER, "2026-12-06T12:00:01.000Z")
+    assert (retired.state, retired.purge_after, retired.rev) == (State.RETIRED, "2026-12-06T12:00:01.000Z", 2)
+
+
+def test_nothing_is_kept_of_a_version_that_was_never_uploaded(make_version):
+    assert make_version(State.AWAITING_UPLOAD).retire(LATER, "2026-12-06T12:00:01.000Z").purge_after == LATER
 
 
 def test_timings_and_reasons_add_up_over_the_moves(make_version):

@@ -8,10 +8,12 @@ import pytest
 
 from mme_facts.api import OPERATIONS, Function, Role
 from mme_facts.environment import Callers, CallerSource
+from mme_tenancy.activation import Activator
 from mme_tenancy.handlers.invocation import Invocations
 from mme_tenancy.handlers.onboarding import Onboarding
 from mme_tenancy.invocation import Invoker
 from mme_tenancy.registration import Registrar
+from mme_tenancy.retirement import Retirer
 from mme_tenancy.testing import MemoryIdempotencyStore, MemorySigner, ScriptedRuntime
 
 COGNITO = Callers(CallerSource.COGNITO, "custom:tenant", "platform-admin", ("app",))
@@ -49,8 +51,12 @@ def call(clock, pool, context):
     def call(operation, callers, authorizer, *, registry=None, method=None, **names):
         registry = Unread() if registry is None else registry
         registrar = Registrar(registry, MemorySigner(clock), [pool], clock, lambda: 0.5)
+        activator = Activator(registry, [pool], clock, lambda: 0.5)
+        retirer = Retirer(registry, clock, lambda: 0.5, grace_seconds=1)
         functions = {
-            Function.ONBOARDING: Onboarding(registry, registrar, MemoryIdempotencyStore(), 1000, clock, callers=callers),
+            Function.ONBOARDING: Onboarding(
+                registry, registrar, activator, retirer, MemoryIdempotencyStore(), 1000, clock, callers=callers
+            ),
             Function.INVOCATION: Invocations(registry, Invoker(ScriptedRuntime(clock=clock), clock, lambda: 0.5), clock, callers=callers),
         }
         event = {

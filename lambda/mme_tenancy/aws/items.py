@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any
 
-from mme_facts.table import MOVING_KEY, MOVING_RETIRED, MOVING_VERSION, PARTITION_KEY, SORT_KEY
+from mme_facts.table import MOVING_KEY, MOVING_MODEL, MOVING_RETIRED, MOVING_TENANT, MOVING_VERSION, PARTITION_KEY, SORT_KEY
 from mme_tenancy.aws.attributes import Item
 from mme_tenancy.registry import Key, Record
 from mme_tenancy.routes import Canary, Model, Route
@@ -76,8 +76,11 @@ def item_of(record: Record) -> Item:
         case Version():
             values |= _version_values(record)
         case Tenant():
-            values |= asdict(record) | {"tier": record.tier.value}
-        case Model() | DigestClaim():
+            moving = MOVING_TENANT if record.retiring_after is not None else None
+            values |= asdict(record) | {"tier": record.tier.value, MOVING_KEY: moving}
+        case Model():
+            values |= asdict(record) | {MOVING_KEY: MOVING_MODEL if record.retiring_below is not None else None}
+        case DigestClaim():
             values |= asdict(record)
     return {name: value for name, value in values.items() if value is not None and name not in _OMITTED}
 
@@ -132,6 +135,7 @@ def tenant_of(item: Item) -> Tenant:
         formats=tuple(item["formats"]) if "formats" in item else None,
         deleted_at=item.get("deleted_at"),
         rev=item["rev"],
+        retiring_after=item.get("retiring_after"),
     )
 
 
@@ -139,7 +143,18 @@ def model_of(item: Item) -> Model:
     """The model in an item."""
     tenant, model = _names(item)
     route = _route_of(item["route"]) if "route" in item else None
-    return Model(tenant, model, item["last_version"], item["created_at"], item["updated_at"], route, item["rev"], item.get("retired_at"))
+    return Model(
+        tenant,
+        model,
+        item["last_version"],
+        item["created_at"],
+        item["updated_at"],
+        route,
+        item["rev"],
+        retired_at=item.get("retired_at"),
+        retired_through=item.get("retired_through", 0),
+        retiring_below=item.get("retiring_below"),
+    )
 
 
 def _route_of(item: Item) -> Route:

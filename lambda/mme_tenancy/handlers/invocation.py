@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import random
 import traceback
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -37,20 +38,23 @@ from mme_tenancy.errors import (
 )
 from mme_tenancy.handlers.http import Event, LambdaContext, answer, at_cold_start, body_of, header_of, problem_answer
 from mme_tenancy.invocation import InvocationRequest, Invoker
-from mme_tenancy.registry import Registry
+from mme_tenancy.registry import Registry, model_key, tenant_key
 from mme_tenancy.retries import Failure
 from mme_tenancy.routes import Route
 from mme_tenancy.settings import InvocationSettings
 from mme_tenancy.telemetry import invocation_line, write_line
 from mme_tenancy.tracing import Trace
 
-__all__ = ["Invocations", "LambdaContext", "handler"]
+__all__ = ["STICKY_KEY", "Invocations", "LambdaContext", "handler"]
 
 _GATEWAY_MARGIN_SECONDS = 2.0
 """Left for the way back, so that our answer arrives before API Gateway cuts."""
 _CONTEXT_MARGIN_SECONDS = 0.5
 _MAX_START_SECONDS = 10.0
 """The gateway's clock is believed up to this: a function starts in less, so more is a wrong clock."""
+STICKY_KEY = "X-Mme-Sticky-Key"
+"""Header: requests with the same value go to the same version while a canary runs."""
+_STICKY_KEY_CHARACTERS = 256
 _ANSWER_BYTES = api_binary_body_bytes()
 (_ROLES,) = (operation.roles for operation in OPERATIONS if operation.function is Function.INVOCATION)
 
@@ -65,6 +69,7 @@ class Invocations:
         clock: time.
         line_settings: of the log line.
         callers: how callers are known. Default: by IAM.
+        random: numbers in [0, 1): the sticky key of requests that bring none.
     """
 
     registry: Registry
@@ -72,6 +77,7 @@ class Invocations:
     clock: Clock
     line_settings: LineSettings = field(default_factory=LineSettings)
     callers: Callers = field(default_factory=Callers)
+    random: Callable[[], float] = random.random
 
     def __call__(self, event: Event, context: LambdaContext) -> dict[str, Any]:
         """Answer one call and write one log line."""
@@ -107,10 +113,13 @@ class Invocations:
             raise PayloadTooLargeError.of_limit("body", len(body), _ANSWER_BYTES)
         request = InvocationRequest(body, header_of(event, "Content-Type"), header_of(event, "Accept"), traceparent=trace.traceparent)
         request.check()
+        key = _sticky_key(event)
         route = self._route(tenant, model)
-        line |= {"version": route.version, "endpoint": route.endpoint, "placement": "shared"}
+        target = route.choose(repr(self.random()) if key is None else key)
+        line |= {"version": target.version, "endpoint": target.endpoint, "placement": "shared"}
+        line |= {"canary": None if route.canary is None else int(target == route.canary.target)}
         line |= {"attempts": 0, "retries": 0, "cold": 0, "throttled": 0}
-        outcome = self.invoker.invoke(route.active, request, deadline=deadline)
+        outcome = self.invoker.invoke(target, request, deadline=deadline)
         line |= {"attempts": outcome.attempts, "retries": outcome.attempts - 1, "cold": int(outcome.cold)}
         line |= {"waited_ms": round(outcome.waited_seconds * 1000), "throttled": int(outcome.failure is Failure.THROTTLED)}
         line["model_latency_ms"] = None if outcome.model_seconds is None else round(outcome.model_seconds * 1000, 1)
@@ -121,13 +130,16 @@ class Invocations:
             raise AnswerTooLargeError(
                 f"the model's answer is {len(reply.body)} bytes: at most {_ANSWER_BYTES} bytes fit through the API; ask for less at once"
             )
-        headers = {"X-Mme-Version": route.version, "X-Mme-Attempts": str(outcome.attempts)}
+        headers = {"X-Mme-Version": target.version, "X-Mme-Attempts": str(outcome.attempts)}
         return answer(200, reply.body, reply.content_type or "application/octet-stream", headers)
 
     def _route(self, tenant: str, model: str) -> Route:
-        record = self.registry.model(tenant, model)
-        if record is None:
-            raise TenantNotFoundError(tenant) if self.registry.tenant(tenant) is None else ModelNotFoundError(tenant, model)
+        owner, record = self.registry.read(tenant_key(tenant), model_key(tenant, model))
+        if owner is None:
+            raise TenantNotFoundError(tenant)
+        owner.check_open()
+        if record is None or record.retired_at is not None:
+            raise ModelNotFoundError(tenant, model)
         if record.route is None:
             raise NoActiveVersionError(model)
         return record.route
@@ -143,6 +155,14 @@ class Invocations:
     def _problem(self, error: TenancyError, line: dict[str, object]) -> dict[str, Any]:
         line["problem"] = error.problem.slug
         return problem_answer(error)
+
+
+def _sticky_key(event: Event) -> str | None:
+    """What requests that belong together have in common, such as a user's id. It is never logged: it may be personal."""
+    key = header_of(event, STICKY_KEY)
+    if key is not None and not (len(key) <= _STICKY_KEY_CHARACTERS and key.isprintable()):
+        raise InvalidRequestError.of_field(STICKY_KEY, "(not shown)", f"at most {_STICKY_KEY_CHARACTERS} printable characters")
+    return key
 
 
 def _names(event: Event) -> tuple[str, str]:

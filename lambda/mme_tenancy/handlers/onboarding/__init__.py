@@ -15,6 +15,7 @@ from mme_facts.api import OPERATIONS, Function, Operation, Role
 from mme_facts.environment import Callers
 from mme_facts.grammar import GrammarError, VersionId, check_model_id, check_tenant_id
 from mme_facts.problems import CONTENT_TYPE
+from mme_tenancy.activation import Activator
 from mme_tenancy.aws.clients import dynamodb_client, events_client, s3_client
 from mme_tenancy.aws.dynamodb import DynamoIdempotencyStore, DynamoRegistry
 from mme_tenancy.aws.sweeping import EventAdmissions
@@ -35,11 +36,13 @@ from mme_tenancy.handlers.log import service_logger
 from mme_tenancy.handlers.onboarding.calls import Call
 from mme_tenancy.handlers.onboarding.document import DocumentCalls
 from mme_tenancy.handlers.onboarding.models import ModelCalls
+from mme_tenancy.handlers.onboarding.retirements import RetirementCalls
 from mme_tenancy.handlers.onboarding.tenants import TenantCalls
 from mme_tenancy.handlers.onboarding.versions import VersionCalls
 from mme_tenancy.idempotency import IdempotencyStore
 from mme_tenancy.registration import Registrar
 from mme_tenancy.registry import Registry
+from mme_tenancy.retirement import Retirer
 from mme_tenancy.settings import OnboardingSettings
 
 __all__ = ["Onboarding", "handler"]
@@ -55,6 +58,8 @@ class Onboarding:
     Args:
         registry: tenants, models and versions.
         registrar: registers versions.
+        activator: changes routes.
+        retirer: retires what is not wanted any more.
         store: idempotency keys.
         max_artifact_bytes: greatest admissible artifact.
         clock: time.
@@ -65,6 +70,8 @@ class Onboarding:
         self,
         registry: Registry,
         registrar: Registrar,
+        activator: Activator,
+        retirer: Retirer,
         store: IdempotencyStore,
         max_artifact_bytes: int,
         clock: Clock,
@@ -74,8 +81,9 @@ class Onboarding:
         self._resources = (
             DocumentCalls(max_artifact_bytes, registrar.frameworks, self._callers),
             TenantCalls(registry, registrar.frameworks),
-            ModelCalls(registry),
+            ModelCalls(registry, activator),
             VersionCalls(registry, registrar, max_artifact_bytes),
+            RetirementCalls(retirer),
         )
         self._store = store
         self._clock = clock
@@ -174,8 +182,10 @@ def _application() -> Onboarding:
     signer = S3UploadSigner(s3_client(session), settings.bucket_name, clock)
     admissions = EventAdmissions(events_client(session), settings.bucket_name)
     registrar = Registrar(registry, signer, settings.pools, clock, random.random, admissions)
+    activator = Activator(registry, settings.pools, clock, random.random)
+    retirer = Retirer(registry, clock, random.random, grace_seconds=settings.retired_seconds)
     store = DynamoIdempotencyStore(client, settings.table_name)
-    return Onboarding(registry, registrar, store, settings.max_artifact_bytes, clock, settings.callers)
+    return Onboarding(registry, registrar, activator, retirer, store, settings.max_artifact_bytes, clock, settings.callers)
 
 
 def handler(event: Event, context: LambdaContext) -> dict[str, Any]:

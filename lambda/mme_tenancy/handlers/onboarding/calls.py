@@ -17,10 +17,10 @@ from mme_tenancy.handlers.http import Event, body_of, header_of
 from mme_tenancy.idempotency import IdempotencyKey, IdempotencyStore, StoredAnswer, idempotent
 from mme_tenancy.registry import Registry
 from mme_tenancy.routes import Model
-from mme_tenancy.shapes import Obj, Text, Whole, parse_json
+from mme_tenancy.shapes import Choice, Obj, Text, Whole, parse_json
 from mme_tenancy.tenants import Tenant
 
-__all__ = ["CURSORS", "KEEP_SECONDS", "LIMIT", "PAGE_ITEMS", "Call", "json_answer", "model_of", "tenant_of", "write_cursor"]
+__all__ = ["CURSORS", "FLAG", "KEEP_SECONDS", "LIMIT", "PAGE_ITEMS", "Call", "json_answer", "model_of", "tenant_of", "write_cursor"]
 
 KEEP_SECONDS = 86_400
 """How long an answer is given again to the same `Idempotency-Key`, unless it is worthless sooner."""
@@ -32,6 +32,8 @@ CURSORS = {
     "versions": Text(_NEXT, pattern=r"versions\.[1-9][0-9]{0,5}"),
 }
 """Kind of a list -> its cursors: the last item of the page before. Callers are told to take them as they come."""
+FLAG = Choice(("true", "false"))
+"""A query parameter that is set or not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +77,10 @@ class Call:
         if text is None:
             return PAGE_ITEMS
         return LIMIT.check("limit", int(text) if re.fullmatch("[1-9][0-9]{0,8}", text) else text)
+
+    def flag(self, name: str) -> bool:
+        """Whether a query parameter is ``true``; without it ``False``. Raises `InvalidRequestError`."""
+        return FLAG.check(name, self._parameter(name) or "false") == "true"
 
     def cursor(self, kind: str) -> str | None:
         """The item that `write_cursor` wrote of for a list of this kind; raises `InvalidRequestError`."""
