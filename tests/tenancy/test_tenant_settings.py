@@ -115,9 +115,21 @@ def test_an_unknown_tenant_is_not_shown(registry):
         status_of(registry, "acme")
 
 
-def test_a_deleted_tenant_is_shown_but_not_changed(registry, put):
+def test_a_deleted_tenant_is_shown_but_not_changed_while_models_of_it_are_left(registry, put):
     first, _ = put(SETTINGS)
-    registry.write(Change(first, replace(first, deleted_at=NOW, rev=2)))
+    registry.write(Change(first, first.delete(NOW)))
     assert status_of(registry, "acme").tenant.deleted_at == NOW
     with pytest.raises(TenantDeletedError):
         put({"tier": "standard"})
+
+
+def test_a_deleted_tenant_begins_anew_with_nothing_of_what_it_had_set(registry, put):
+    first, _ = put(SETTINGS)
+    deleted = first.delete(NOW)
+    registry.write(Change(first, deleted))
+    registry.write(Change(deleted, deleted.retired(None, NOW)))
+    anew, created = put({"quotas": {"models": 3}})
+    assert created
+    assert (anew.deleted_at, anew.quotas, anew.tier, anew.formats) == (None, Quotas(models=3), Tier.STANDARD, None)
+    assert (registry.tenant("acme"), anew.rev) == (anew, deleted.rev + 2)
+    assert put({"quotas": {"models": 3}}) == (anew, False)
