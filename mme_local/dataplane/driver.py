@@ -187,7 +187,8 @@ class FleetDriver:
                 if isinstance(opened, AnswerStream):
                     streaming = True  # its end is the request's end
                     chunks = Chunks(opened, partial(self._streamed, request_id, ticket, opened.status))
-                    return InvokeStream(opened.status, opened.content_type, chunks, ticket.forward.instance, ticket.forward.cold)
+                    forward, told = ticket.forward, opened.custom_attributes
+                    return InvokeStream(opened.status, opened.content_type, chunks, forward.instance, forward.cold, custom_attributes=told)
                 answer = opened
                 self._tell(Replied(request_id, answer.status))
         finally:
@@ -458,7 +459,8 @@ def _invoke_reply(error: ReplyError | None, forward: Forward | None, answer: Ans
     if error is None:
         assert answer is not None
         assert answer.status is not None
-        return InvokeReply(answer.status, answer.body, answer.content_type, instance, cold)
+        told = answer.custom_attributes
+        return InvokeReply(answer.status, answer.body, answer.content_type, instance, cold, custom_attributes=told)
     body, content_type = b"", None
     if answer is not None and error.code == runtime_errors.MODEL_ERROR:
         body, content_type = answer.body, answer.content_type

@@ -19,6 +19,7 @@ __all__ = ["ConnectFailed", "ConnectionBroken", "HttpClient", "HttpError", "Http
 
 Headers = Sequence[tuple[bytes, bytes]]
 
+_CUSTOM_ATTRIBUTES = b"x-amzn-sagemaker-custom-attributes"
 _CONNECT_SECONDS = 5.0
 _IDLE_CONNECTIONS = 64
 _IDLE_SECONDS = 60.0
@@ -58,7 +59,12 @@ class HttpResponse:
     @property
     def content_type(self) -> str | None:
         """The Content-Type, if there is one."""
-        return _content_type(self.headers)
+        return _value(self.headers, b"content-type")
+
+    @property
+    def custom_attributes(self) -> str | None:
+        """What a container tells whoever invoked it, if it does."""
+        return _value(self.headers, _CUSTOM_ATTRIBUTES)
 
     @property
     def text(self) -> str:
@@ -81,7 +87,12 @@ class HttpStream:
     @property
     def content_type(self) -> str | None:
         """The Content-Type, if there is one."""
-        return _content_type(self.headers)
+        return _value(self.headers, b"content-type")
+
+    @property
+    def custom_attributes(self) -> str | None:
+        """What a container tells whoever invoked it, if it does."""
+        return _value(self.headers, _CUSTOM_ATTRIBUTES)
 
     async def chunks(self) -> AsyncIterator[bytes]:
         """The parts of the body as they arrive; raises `ConnectionBroken` when it breaks off."""
@@ -395,8 +406,8 @@ def _expire(answered: asyncio.Future[HttpResponse]) -> None:
         answered.set_exception(TimeoutError())
 
 
-def _content_type(headers: Headers) -> str | None:
+def _value(headers: Headers, wanted: bytes) -> str | None:
     for name, value in headers:
-        if name == b"content-type":
+        if name == wanted:
             return value.decode("latin-1")
     return None

@@ -53,6 +53,7 @@ class Answer:
     status: int | None
     body: bytes = b""
     content_type: str | None = None
+    custom_attributes: str | None = None
 
 
 class _UnobtainableError(Exception):
@@ -309,7 +310,7 @@ class ServerInstance:
         except HttpError as error:
             await self._look_after(server, error)
             return Answer(None)
-        return Answer(response.status, response.body, response.content_type)
+        return Answer(response.status, response.body, response.content_type, response.custom_attributes)
 
     async def stream(self, request: InvokeRequest) -> Answer | AnswerStream:
         """As `forward`, but a successful answer is read as it comes."""

@@ -153,6 +153,7 @@ class InvokeReply:
         error: name of the modelled error, ``None`` on success.
         original_status: OriginalStatusCode of a ``ModelError`` (0: the invocation timed out).
         message: what went wrong, in words; the runtime makes the text of a ``ModelError`` of it, or of ``body`` if there is one.
+        custom_attributes: what the container tells the caller beside its answer.
     """
 
     status: int
@@ -163,6 +164,7 @@ class InvokeReply:
     error: str | None = None
     original_status: int | None = None
     message: str | None = None
+    custom_attributes: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +181,7 @@ class InvokeStream:
         original_status: OriginalStatusCode of a ``ModelError`` (0: the invocation timed out).
         message: what went wrong, as with `InvokeReply`.
         body: with ``ModelError`` the container's error body, the OriginalMessage.
+        custom_attributes: what the container tells the caller beside its answer.
     """
 
     status: int
@@ -190,6 +193,7 @@ class InvokeStream:
     original_status: int | None = None
     message: str | None = None
     body: bytes = b""
+    custom_attributes: str | None = None
 
     async def aclose(self) -> None:
         """End the stream before its end, if it has not ended: whoever stops reading must call this."""

@@ -26,6 +26,7 @@ MODEL_SCRIPT = "simulated.json"
 _HEAD_BYTES = 64 * 1024
 _PAGE = 100
 _JSON = "application/json"
+_CUSTOM_ATTRIBUTES = "X-Amzn-SageMaker-Custom-Attributes"
 
 Seconds = float | tuple[float, float]
 
@@ -45,6 +46,7 @@ class Behaviour:
         invoke_failures: how many invocations end so before they succeed; ``None``: all.
         answer: body of an answer; ``None``: the request's own.
         content_type: of the answer; ``None``: what the request accepts, or its own.
+        custom_attributes: of the answer; ``None``: it has none.
         chunks: parts of an answer; more than one are sent one by one.
         chunk_seconds: between two parts.
         workers: invocations at once; the others wait. 0: any number.
@@ -62,6 +64,7 @@ class Behaviour:
     invoke_failures: int | None = None
     answer: str | None = None
     content_type: str | None = None
+    custom_attributes: str | None = None
     chunks: int = 1
     chunk_seconds: float = 0.0
     workers: int = 0
@@ -154,6 +157,7 @@ class Answer:
     body: bytes = b""
     content_type: str = _JSON
     parts: AsyncIterator[bytes] | None = None
+    custom_attributes: str | None = None
 
 
 def _document(status: int, document: object) -> Answer:
@@ -290,9 +294,10 @@ class Container:
         body = request.body if behaviour.answer is None else behaviour.answer.encode()
         accept = request.headers.get("accept", "*/*")
         content_type = behaviour.content_type or (request.headers.get("content-type", "text/plain") if "*" in accept else accept)
+        told = behaviour.custom_attributes
         if behaviour.chunks == 1:
-            return Answer(HTTPStatus.OK, body, content_type)
-        return Answer(HTTPStatus.OK, b"", content_type, _parts(body, behaviour))
+            return Answer(HTTPStatus.OK, body, content_type, custom_attributes=told)
+        return Answer(HTTPStatus.OK, b"", content_type, _parts(body, behaviour), told)
 
     async def pause(self, seconds: Seconds) -> None:
         """Let a scripted time pass."""
@@ -404,6 +409,8 @@ async def _read_chunked(reader: asyncio.StreamReader) -> bytes:
 async def _write(writer: asyncio.StreamWriter, answer: Answer) -> None:
     status = HTTPStatus(answer.status)
     head = f"HTTP/1.1 {status.value} {status.phrase}\r\nContent-Type: {answer.content_type}\r\n"
+    if answer.custom_attributes is not None:
+        head += f"{_CUSTOM_ATTRIBUTES}: {answer.custom_attributes}\r\n"
     if answer.parts is None:
         writer.write(f"{head}Content-Length: {len(answer.body)}\r\n\r\n".encode() + answer.body)
     else:

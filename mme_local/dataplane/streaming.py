@@ -22,7 +22,7 @@ class AnswerStream:
     """
 
     def __init__(self, answer: HttpStream, held: AsyncExitStack, deadline: float) -> None:
-        self.status, self.content_type = answer.status, answer.content_type
+        self.status, self.content_type, self.custom_attributes = answer.status, answer.content_type, answer.custom_attributes
         self._parts, self._held, self._deadline = answer.chunks(), held, deadline
 
     async def next(self) -> bytes | None:

@@ -253,8 +253,9 @@ def _headers(reply: InvokeReply | InvokeStream, call: _Call) -> dict[str, str]:
     headers = {"x-Amzn-Invoked-Production-Variant": call.variant, COLD_HEADER: "true" if reply.cold else "false"}
     if reply.instance is not None:
         headers[INSTANCE_HEADER] = reply.instance
-    if call.request.custom_attributes is not None:
-        headers["X-Amzn-SageMaker-Custom-Attributes"] = call.request.custom_attributes
+    told = call.request.custom_attributes if reply.custom_attributes is None else reply.custom_attributes
+    if told is not None:
+        headers["X-Amzn-SageMaker-Custom-Attributes"] = told
     return headers
 
 

@@ -83,6 +83,11 @@ def test_scripted_failures_become_the_modelled_errors(cloud, model, script, expe
     cloud.until(is_up)
 
 
+def test_what_a_container_tells_beside_its_answer_reaches_the_caller(cloud, model):
+    assert cloud.call("simulated", model("silent"), b"x").custom_attributes is None
+    assert cloud.call("simulated", model("telling", custom_attributes="mme-memory-bytes=5"), b"x").custom_attributes == "mme-memory-bytes=5"
+
+
 def test_failures_may_end(cloud, model):
     name = model(invoke_status=500, invoke_failures=2)
     assert [cloud.call("simulated", name, b"x").status for _ in range(3)] == [424, 424, 200]
