@@ -85,6 +85,8 @@ def serve_queries(runs: QueryRuns) -> None:
     """
     from ministack.services import cloudwatch_logs
 
+    _authorize_queried_groups()
+
     def handler(operation: str) -> Callable[[Any], Any]:
         def handle(data: Any) -> Any:
             try:
@@ -107,6 +109,33 @@ def serve_queries(runs: QueryRuns) -> None:
         return await handle_request(method, path, headers, body, query_params)
 
     cloudwatch_logs.handle_request = handle_with_queries
+
+
+def _authorize_queried_groups() -> None:
+    """``logs:StartQuery`` is authorized on the log group that is asked, as AWS does: on an ARN that policies match with ``:*`` at its end.
+
+    Reason: the emulator knows the member ``logGroupName`` only and without that end, so that a policy on one log group lets nobody query
+    it. Queries of several groups are authorized on ``*`` only: the emulator checks one resource a call.
+    """
+    from ministack.core import iam_actions
+
+    extract = iam_actions.extract_resource_arn
+
+    def extract_with_queries(
+        service: str, method: str, path: str, headers: Any, body: bytes, query_params: Any, region: str, account_id: str
+    ) -> str:
+        if service != "logs" or headers.get("x-amz-target", "").rpartition(".")[2] != "StartQuery":
+            return str(extract(service, method, path, headers, body, query_params, region, account_id))
+        asked = _document(body)
+        given = asked if isinstance(asked, dict) else {}
+        named = [given.get("logGroupName"), *(given.get("logGroupNames") or ()), *(given.get("logGroupIdentifiers") or ())]
+        groups = [str(name).removesuffix(":*") for name in named if name]
+        if len(groups) != 1:
+            return "*"
+        arn = groups[0] if groups[0].startswith("arn:") else f"arn:aws:logs:{region}:{account_id}:log-group:{groups[0]}"
+        return f"{arn}:log-stream:"
+
+    iam_actions.extract_resource_arn = extract_with_queries
 
 
 def _document(body: bytes) -> Any:

@@ -155,6 +155,31 @@ def test_queries_are_authorized(bench, logs, lines):
         client.describe_queries()
 
 
+ARN = "arn:aws:logs:us-east-1:000000000000:log-group:/ours/requests"
+
+
+@pytest.mark.parametrize("asked", [{"logGroupName": GROUP}, {"logGroupNames": [GROUP]}, {"logGroupIdentifiers": [ARN]}])
+def test_a_policy_on_one_log_group_lets_query_that_one_however_it_is_named(bench, logs, lines, asked):
+    client = bench.client("logs", bench.user(allow("logs:StartQuery", f"{ARN}:*")))
+    assert client.start_query(queryString="fields @message", **asked, **span(lines))["queryId"]
+
+
+@pytest.mark.parametrize(
+    ("resource", "asked"),
+    [
+        (ARN, {"logGroupNames": [GROUP]}),
+        ("arn:aws:logs:us-east-1:000000000000:log-group:/ours:*", {"logGroupNames": [GROUP]}),
+        (f"{ARN}:*", {"logGroupNames": ["/ours/requests-of-others"]}),
+        (f"{ARN}:*", {"logGroupNames": [GROUP, "/ours/requests-of-others"]}),
+        (f"{ARN}:*", {"logGroupIdentifiers": [f"{ARN}-of-others"]}),
+    ],
+)
+def test_a_policy_on_one_log_group_lets_query_no_other(bench, logs, lines, resource, asked):
+    client = bench.client("logs", bench.user(allow("logs:StartQuery", resource)))
+    with pytest.raises(ClientError, match="not authorized"):
+        client.start_query(queryString="fields @message", **asked, **span(lines))
+
+
 def test_what_a_function_prints_becomes_metrics_and_rows(bench):
     code = """
         import json, time
