@@ -57,7 +57,9 @@ COMMON = ("invalid-request", "unauthenticated", "forbidden", "payload-too-large"
 _OF_A_BODY = ("unsupported-media-type",)
 _OF_A_KEY = ("idempotency-conflict", "request-in-progress")
 _TENANT = ("tenant-not-found",)
-_TAKES = ("tenant-deleted", "format-not-allowed", "quota-exceeded", "unavailable")
+_TOGETHER = ("unavailable",)
+"""Of calls that read several records at once."""
+_TAKES = (*_TOGETHER, "tenant-deleted", "format-not-allowed", "quota-exceeded")
 _MODEL = (*_TENANT, "model-not-found")
 _DELETED = ("tenant-deleted",)
 _VERSION = (*_MODEL, "version-not-found")
@@ -84,12 +86,12 @@ ANSWERS: Mapping[str, Contract] = {
             201: Answer("The tenant is new.", "Tenant", ("Idempotency-Replayed",), _OF_A_TENANT),
             200: Answer("The tenant was there; this is how it is now.", "Tenant", ("Idempotency-Replayed",), _OF_A_TENANT),
         },
-        ("write-conflict", "tenant-deleted", *_OF_A_BODY, *_OF_A_KEY),
+        (*_TOGETHER, *_DELETED, "write-conflict", *_OF_A_BODY, *_OF_A_KEY),
         body="TenantSettings",
         body_optional=True,
         once=True,
     ),
-    "get_tenant": Contract({200: Answer("The tenant.", "Tenant", links={"list_models": _here("tenant")})}, _TENANT),
+    "get_tenant": Contract({200: Answer("The tenant.", "Tenant", links={"list_models": _here("tenant")})}, (*_TENANT, *_TOGETHER)),
     "delete_tenant": Contract(
         {
             200: Answer("All its models are retired.", "DeletedTenant", ("Idempotency-Replayed",), {"get_tenant": _here("tenant")}),
@@ -145,7 +147,7 @@ ANSWERS: Mapping[str, Contract] = {
                 "The version as it is now.", "Version", ("Idempotency-Replayed",), {"get_version": _here("tenant", "model", "version")}
             )
         },
-        (*_VERSION, "tenant-deleted", "forbidden-move", "upload-incomplete", "write-conflict", *_OF_A_BODY, *_OF_A_KEY),
+        (*_VERSION, *_TOGETHER, *_DELETED, "forbidden-move", "upload-incomplete", "write-conflict", *_OF_A_BODY, *_OF_A_KEY),
         body="Nothing",
         body_optional=True,
         once=True,

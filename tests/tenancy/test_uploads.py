@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
+import json
+import random
 import urllib.error
 import urllib.request
 from dataclasses import replace
 
+import boto3
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -304,6 +308,17 @@ def test_without_a_way_to_start_admission_it_is_left_to_the_event(story, pool):
     story.upload(story.register())
     assert story.complete().state is State.AWAITING_UPLOAD
     assert story.started.uploads == []
+
+
+@pytest.mark.parametrize("size_bytes", [100 * PART_BYTES, GREATEST_UPLOAD_BYTES])
+def test_the_longest_answer_fits_an_idempotency_item(size_bytes):
+    token = base64.b64encode(random.Random(1).randbytes(1050)).decode()  # as long as those of function roles get
+    client = s3_client(boto3.Session("AKIAEXAMPLE", "secret", token, region_name="ap-southeast-2"))
+    signer = S3UploadSigner(client, "b" * 63, SystemClock())
+    name = ArtifactName("t" * 63, "m" * 63, VersionId(999_999, "0" * 12))
+    upload = signer.sign_parts(name, Multipart("u" * 130, part_bytes_of(size_bytes)), size_bytes=size_bytes, uploaded={}, seconds=3600)
+    assert len(upload.parts) == PARTS
+    assert len(json.dumps(upload.document())) < 400_000 * 0.8
 
 
 class TestInTheBucket:
