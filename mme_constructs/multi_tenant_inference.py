@@ -247,6 +247,7 @@ class MultiTenantInference(Construct):
             store=self.store,
             registry=self.registry,
             times=sweep,
+            retired_days=retired_days,
             settings=functions.sweeper,
             log_settings=log_settings,
         )

@@ -15,6 +15,7 @@ from mme_constructs.errors import FunctionError
 from mme_constructs.resuming import grant_resume
 from mme_constructs.tenant_function import FunctionSettings, LogSettings, TenantFunction
 from mme_facts import environment as variables
+from mme_facts.limits import RETIRED_DAYS
 
 if TYPE_CHECKING:
     from mme_constructs.artifact_store import ModelArtifactStore
@@ -69,6 +70,7 @@ class Sweeper(Construct):
         store: uploads and artifacts.
         registry: the table.
         times: when it acts. Default: `SweeperSettings` as it stands.
+        retired_days: how many days the artifacts are kept of versions whose model or tenant was deleted; as of `TenantApi`. Default 7.
         settings: size and limits of the function. Default: 512 MB, 240 s, less than the time between two runs.
         log_settings: how long its logs are kept. Default: three months.
     """
@@ -81,6 +83,7 @@ class Sweeper(Construct):
         store: ModelArtifactStore,
         registry: TenantRegistry,
         times: SweeperSettings | None = None,
+        retired_days: int = RETIRED_DAYS,
         settings: FunctionSettings | None = None,
         log_settings: LogSettings | None = None,
     ) -> None:
@@ -92,13 +95,15 @@ class Sweeper(Construct):
             self,
             "Function",
             handler="mme_tenancy.handlers.sweep.handler",
-            description="Resumes stuck versions, expires uploads, purges retired artifacts, deletes orphans.",
+            description="Resumes stuck versions, expires uploads, goes on with deletions, purges retired artifacts, deletes orphans.",
             environment={
                 variables.TABLE_NAME: registry.table.table_name,
                 variables.BUCKET_NAME: store.bucket.bucket_name,
                 variables.MODELS_PREFIX: store.models_prefix,
                 variables.SWEEP_TIMES: variables.dump_sweep_times(
-                    variables.SweepTimes(times.stuck_minutes * 60, times.expire_hours * 3600, times.orphan_hours * 3600)
+                    variables.SweepTimes(
+                        times.stuck_minutes * 60, times.expire_hours * 3600, times.orphan_hours * 3600, retired_days * 86_400
+                    )
                 ),
             },
             settings=FunctionSettings(memory_mb=512, timeout_seconds=240) if settings is None else settings,

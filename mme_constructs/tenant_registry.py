@@ -89,8 +89,8 @@ class TenantRegistry(Construct):
         )
 
     def grant_sweep(self, grantee: iam.IGrantable) -> iam.Grant:
-        """Let ``grantee`` read and write single items and list the index of what is under way: what the sweep needs."""
-        self._grant(grantee, ["dynamodb:BatchGetItem", "dynamodb:GetItem", "dynamodb:PutItem", "dynamodb:UpdateItem"])
+        """Let ``grantee`` read, write and list items, also by the index of what is under way: what the sweep needs."""
+        self._grant(grantee, ["dynamodb:BatchGetItem", "dynamodb:GetItem", "dynamodb:PutItem", "dynamodb:Query", "dynamodb:UpdateItem"])
         return iam.Grant.add_to_principal(
             grantee=grantee, actions=["dynamodb:Query"], resource_arns=[f"{self.table.table_arn}/index/{names.MOVING_INDEX}"]
         )

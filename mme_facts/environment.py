@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 
+from mme_facts.limits import RETIRED_DAYS
+
 __all__ = [
     "BUCKET_NAME",
     "CALLERS",
@@ -127,11 +129,13 @@ class SweepTimes:
         stuck_seconds: how long a version under way may stay as it is.
         expire_seconds: how long an upload is awaited.
         orphan_seconds: how old an object must be before it may be deleted because no record points to it.
+        retired_seconds: how long the artifacts are kept of versions whose model or tenant was deleted.
     """
 
     stuck_seconds: int = 1200
     expire_seconds: int = 86_400
     orphan_seconds: int = 86_400
+    retired_seconds: int = RETIRED_DAYS * 86_400
 
 
 def dump_sweep_times(times: SweepTimes) -> str:

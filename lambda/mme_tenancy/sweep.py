@@ -7,6 +7,7 @@ the same time, or never end: the next one goes on. What goes wrong with one vers
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
@@ -14,11 +15,13 @@ from enum import StrEnum
 from functools import partial
 from types import TracebackType
 
+from mme_facts.limits import RETIRED_DAYS
 from mme_tenancy.artifacts import UploadedObject
 from mme_tenancy.clock import Clock, timestamp
 from mme_tenancy.errors import WriteConflictError
 from mme_tenancy.purge import Orphan, Purge, orphan
 from mme_tenancy.registry import Change, Registry
+from mme_tenancy.retirement import Retirer
 from mme_tenancy.sweep_ports import Admissions, Area, Cursors, Due, Found, Listed, Queue, SweepIndex, SweepObjects
 from mme_tenancy.versions import Reason, State, Version
 
@@ -40,6 +43,7 @@ class SweepRules:
         longest_rest_seconds: the rest between two resumptions of one version doubles from ``stuck_seconds`` up to this.
         expire_seconds: how long an upload is awaited; signed uploads end long before.
         orphan_seconds: how old an object must be before it may be deleted because no record points to it.
+        retired_seconds: how long the artifacts are kept of versions that the tick retires, because their model or tenant was deleted.
         versions: how many records a tick looks at, of each queue.
         objects: how many objects a tick looks at, of each area.
         page: how many are asked for at once.
@@ -49,6 +53,7 @@ class SweepRules:
     longest_rest_seconds: float = 6 * _HOUR
     expire_seconds: float = _DAY
     orphan_seconds: float = _DAY
+    retired_seconds: float = RETIRED_DAYS * _DAY
     versions: int = 500
     objects: int = 5000
     page: int = 100
@@ -120,6 +125,7 @@ class Swept:
         expired: versions whose upload never came, or was gone before it could be inspected.
         rejected: versions under way whose stored artifact is gone.
         purged: retired versions whose artifact was deleted.
+        deletions: deleted tenants and models that were gone on with.
         deleted_uploads: objects below ``incoming/`` that no record needs.
         deleted_artifacts: objects below the models prefix that no record points to.
         unexplained: artifacts newer than the registry's history: it was restored from an older state. They are kept.
@@ -135,6 +141,7 @@ class Swept:
     expired: int = 0
     rejected: int = 0
     purged: int = 0
+    deletions: int = 0
     deleted_uploads: int = 0
     deleted_artifacts: int = 0
     unexplained: int = 0
@@ -178,6 +185,7 @@ class Sweeper:
         self._clock = clock
         self._rules = rules or SweepRules()
         self._purge = Purge(registry, objects)
+        self._retirer = Retirer(registry, clock, random.random, grace_seconds=self._rules.retired_seconds)
 
     def tick(self, *, deadline: float) -> Swept:
         """One tick. It raises nothing: what failed is in the answer, and the next tick tries again.
@@ -198,7 +206,27 @@ class Sweeper:
         if after != cursors:
             with work.trying("where this tick stopped"):
                 self._index.remember(after)
+        self._go_on_with_deletions(work)
         return work.done
+
+    def _go_on_with_deletions(self, work: _Work) -> None:
+        """Retire what is left of deleted tenants and models, for as long as there is time: a tenant may have had thousands."""
+        found: Sequence[tuple[str, str | None]] = ()
+        with work.trying("deletions"):
+            found = self._index.deletions(limit=self._rules.page)
+        for tenant, model in found:
+            work.count(examined=1)
+            with work.trying(tenant if model is None else f"{tenant}/{model}"):
+                while work.goes_on() and self._goes_on(tenant, model):
+                    work.count(deletions=1)
+
+    def _goes_on(self, tenant: str, model: str | None) -> bool:
+        """Retire some more; whether anything was done. A call of the API or another tick may be at it, too."""
+        before = self._registry.tenant(tenant) if model is None else self._registry.model(tenant, model)
+        if before is None:
+            return False
+        after = self._retirer.resume_tenant(tenant) if model is None else self._retirer.resume_model(tenant, model)
+        return after is not None and after.rev != before.rev
 
     def _moment(self, seconds: float = 0.0) -> str:
         return timestamp(self._clock.time() + seconds)
@@ -276,6 +304,8 @@ class Sweeper:
     def _sweep_retired(self, work: _Work, version: Version) -> None:
         now = self._moment()
         if version.state is State.RETIRED and version.purge_after is not None and version.purge_after <= now:
+            if version.multipart is not None:
+                self._objects.abort(version.name, version.multipart.upload_id)
             self._purge.purge(version, now)
             work.count(purged=1)
 

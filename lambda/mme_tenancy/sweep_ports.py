@@ -103,6 +103,10 @@ class SweepIndex(Protocol):
         """At most ``limit`` records of a queue that last changed at ``until`` or before, oldest first. It may be old."""
         ...
 
+    def deletions(self, *, limit: int) -> Sequence[tuple[str, str | None]]:
+        """At most ``limit`` deleted tenants, and as many deleted models with their tenants, of which something is left; oldest first."""
+        ...
+
     def versions(self, names: Sequence[ArtifactName]) -> Mapping[ArtifactName, Version]:
         """The records of these artifacts, read consistently; those without one are left out."""
         ...

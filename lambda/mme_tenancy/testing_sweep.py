@@ -7,7 +7,9 @@ from dataclasses import dataclass, field
 
 from mme_facts.grammar import INCOMING_PREFIX, MODELS_PREFIX, ArtifactName, GrammarError
 from mme_tenancy.artifacts import UploadedObject
+from mme_tenancy.routes import Model
 from mme_tenancy.sweep_ports import Area, Cursors, Due, Found, Listed, Queue, VersionKey
+from mme_tenancy.tenants import Tenant
 from mme_tenancy.testing import MemoryArtifacts, MemoryRegistry
 from mme_tenancy.versions import State, Version
 
@@ -41,6 +43,13 @@ class MemorySweepIndex:
     @staticmethod
     def _is_in(queue: Queue, version: Version) -> bool:
         return version.moving if queue is Queue.MOVING else version.state is State.RETIRED
+
+    def deletions(self, *, limit: int) -> Sequence[tuple[str, str | None]]:
+        """At most ``limit`` deleted tenants, and as many deleted models with their tenants, of which something is left; oldest first."""
+        records = sorted(self._registry.records.values(), key=lambda record: getattr(record, "updated_at", ""))
+        tenants = [record.tenant for record in records if isinstance(record, Tenant) and record.retiring_after is not None]
+        models = [(record.tenant, record.model) for record in records if isinstance(record, Model) and record.retiring_below is not None]
+        return [*((tenant, None) for tenant in tenants[:limit]), *models[:limit]]
 
     def versions(self, names: Sequence[ArtifactName]) -> Mapping[ArtifactName, Version]:
         """The records of these artifacts; those without one are left out."""

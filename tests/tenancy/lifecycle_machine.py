@@ -35,6 +35,7 @@ from mme_tenancy.retirement import Retirer
 from mme_tenancy.retries import RuntimeFault
 from mme_tenancy.routes import Model
 from mme_tenancy.sweep import Sweeper
+from mme_tenancy.tenant_settings import put_tenant
 from mme_tenancy.tenants import Tenant, Usage
 from mme_tenancy.testing import FakeClock, MemoryArtifacts, MemoryRegistry, MemorySigner, booster
 from mme_tenancy.testing_sweep import MemorySweepIndex, MemorySweepObjects
@@ -109,7 +110,7 @@ class Faulty:
     """An adapter whose calls go wrong as planned."""
 
     READS: ClassVar[frozenset[str]] = frozenset(
-        {"read", "tenant", "model", "version", "claim", "models", "versions", "due", "cursors", "upload", "stored", "listed"}
+        {"read", "tenant", "model", "version", "claim", "models", "versions", "due", "deletions", "cursors", "upload", "stored", "listed"}
     )
 
     def __init__(self, target: object, faults: Faults, error: Callable[[str], Exception] = ConnectionError) -> None:
@@ -218,6 +219,8 @@ class Machine(RuleBasedStateMachine):
             lambda: self._retire("acme", "iris", 0, faulty=False),
             lambda: self._retire("acme", "iris", 1, force=True, faulty=False),
             lambda: self._delete("acme", "iris", faulty=False),
+            lambda: self._delete_tenant("acme", faulty=False),
+            lambda: self._put_tenant("acme", faulty=False),
             lambda: self._register("acme", "iris", "one", faulty=False),
         ]
         now = self._now()
@@ -283,6 +286,12 @@ class Machine(RuleBasedStateMachine):
 
     def _delete(self, tenant: str, model: str, *, faulty: bool = True) -> None:
         self._retirer(faulty=faulty).retire_model(tenant, model)
+
+    def _delete_tenant(self, tenant: str, *, faulty: bool = True) -> None:
+        self._retirer(faulty=faulty).retire_tenant(tenant)
+
+    def _put_tenant(self, tenant: str, *, faulty: bool = True) -> None:
+        put_tenant(self._part(self.registry, faulty=faulty), tenant, {}, clock=self.clock, random=lambda: 0.5)
 
     def _trying(self, what: Callable[[], object], plan: Iterable[tuple[int, How, int]] = ()) -> None:
         """Run something that goes wrong as planned. Its caller sees the error, if there is one, and repairs nothing because of it."""
@@ -351,6 +360,15 @@ class Machine(RuleBasedStateMachine):
     def deletes_a_model(self, tenant: str, model: str, sure: bool, plan: Plan) -> None:
         if sure:
             self._trying(lambda: self._delete(tenant, model), plan)
+
+    @rule(tenant=tenant_ids, sure=st.sampled_from([True, False, False, False]), plan=plans)
+    def deletes_a_tenant(self, tenant: str, sure: bool, plan: Plan) -> None:
+        if sure:
+            self._trying(lambda: self._delete_tenant(tenant), plan)
+
+    @rule(tenant=tenant_ids, plan=plans)
+    def puts_a_tenant(self, tenant: str, plan: Plan) -> None:
+        self._trying(lambda: self._put_tenant(tenant), plan)
 
     @rule(plan=plans)
     def sweeps(self, plan: Plan) -> None:
@@ -472,7 +490,14 @@ class Machine(RuleBasedStateMachine):
         kept = {version.name.artifact_key() for version in versions if version.state in ARTIFACT_STATES}
         assert set(self.artifacts.admitted) == kept
         assert self.artifacts.incoming == {}
+        for tenant in self._records(Tenant):
+            assert tenant.retiring_after is None
+            assert tenant.deleted_at is None or all(
+                version.state not in {State.READY, State.ACTIVE} for version in versions if version.tenant == tenant.tenant
+            )
         for model in self._records(Model):
+            assert model.retiring_below is None
+            assert model.retired_at is None or model.route is None
             mine = [version for version in versions if (version.tenant, version.model) == (model.tenant, model.model)]
             if any(version.state in {State.READY, State.ACTIVE} for version in mine) and not any(v.state is State.PURGED for v in mine):
                 assert model.route is not None

@@ -15,7 +15,9 @@ from mme_tenancy.aws.clients import dynamodb_client, events_client, s3_client
 from mme_tenancy.aws.dynamodb import DynamoRegistry
 from mme_tenancy.aws.sweeping import DynamoSweepIndex, EventAdmissions, S3SweepObjects
 from mme_tenancy.registry import Change
+from mme_tenancy.routes import Model
 from mme_tenancy.sweep_ports import Area, Cursors, Queue, VersionKey
+from mme_tenancy.tenants import Tenant
 from mme_tenancy.testing import MemoryArtifacts, MemoryRegistry
 from mme_tenancy.testing_sweep import MemorySweepIndex, MemorySweepObjects
 from mme_tenancy.versions import State
@@ -211,3 +213,21 @@ def test_admission_is_called_by_the_event_of_the_upload_and_an_event_that_is_not
             with pytest.raises(RuntimeError, match="did not take the event: InternalFailure: later"):
                 admissions.resume(UploadedObject(ARTIFACT, "tag"))
         stub.assert_no_pending_responses()
+
+
+def test_deletions_of_which_something_is_left_are_listed_oldest_first(table):
+    early, late = at(1), at(2)
+    tenants = [Tenant(name, at(9), at(9)) for name in ("globex", "acme")]
+    models = [Model("initech", name, 3, at(9), at(9)) for name in ("wine", "iris", "alive")]
+    for record in (*tenants, *models):
+        table.registry.write(Change(None, record))
+    assert table.index.deletions(limit=9) == []
+    deleted = [tenant.delete(moment) for tenant, moment in zip(tenants, (late, early), strict=True)]
+    retired = [model.delete(moment, retiring_below=2) for model, moment in zip(models, (late, early), strict=False)]
+    for before, after in zip((*tenants, *models), (*deleted, *retired), strict=False):
+        table.registry.write(Change(before, after))
+    assert table.index.deletions(limit=9) == [("acme", None), ("globex", None), ("initech", "iris"), ("initech", "wine")]
+    assert table.index.deletions(limit=1) == [("acme", None), ("initech", "iris")]
+    table.registry.write(Change(deleted[1], deleted[1].retired(None, late)))
+    table.registry.write(Change(retired[1], retired[1].retired(None, late)))
+    assert table.index.deletions(limit=9) == [("globex", None), ("initech", "wine")]

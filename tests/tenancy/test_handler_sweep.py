@@ -50,7 +50,7 @@ def test_the_line_is_the_answer_with_metrics_of_the_catalogue(sweep, clock, cont
     assert line["_aws"]["Timestamp"] == int(clock.time() * 1000)
     (directive,) = line["_aws"]["CloudWatchMetrics"]
     names = {item["Name"] for item in directive["Metrics"]}
-    assert names == set(answer) - {"foreign", "examined", "conflicts", "failures"}
+    assert names == set(answer) - {"deletions", "foreign", "examined", "conflicts", "failures"}
     for item in directive["Metrics"]:
         row = metric(directive["Namespace"], item["Name"])
         assert (row.unit, [list(names) for names in row.dimensions]) == (item["Unit"], directive["Dimensions"])

@@ -14,9 +14,10 @@ from mme_tenancy.registry import Change
 from mme_tenancy.routes import Canary, Model, Route
 from mme_tenancy.sweep import Sweeper, SweepRules, is_due, next_step
 from mme_tenancy.sweep_ports import Cursors
+from mme_tenancy.tenants import Tenant
 from mme_tenancy.testing import MemoryArtifacts, MemoryRegistry
 from mme_tenancy.testing_sweep import MemoryAdmissions, MemorySweepIndex, MemorySweepObjects
-from mme_tenancy.versions import Multipart, State
+from mme_tenancy.versions import Multipart, State, Version
 
 HOUR, DAY = 3600.0, 86_400.0
 
@@ -213,7 +214,7 @@ def test_an_artifact_that_a_route_names_is_never_purged(world, as_canary):
     other = VersionId(2, "0123456789ab")
     target = version.name.target_model
     if as_canary:
-        world.route(version=str(other), target_model="x", canary=Canary(str(version.id), target, 5))
+        world.route(version=str(other), target_model="x", canary=Canary("endpoint-a", "AllTraffic", str(version.id), target, 5))
     else:
         world.route(version=str(version.id), target_model=target)
     swept = world.tick()
@@ -378,3 +379,69 @@ def test_the_decision_is_a_function_of_values(make_version):
     assert not is_due(version, noon + 1199.9, rules)
     assert is_due(version, noon + 1200, rules)
     assert next_step(version, noon, stored=False, now=noon + 1200, rules=rules).value == "resume"
+
+
+class TestDeletions:
+    def test_a_tenant_with_very_many_models_is_gone_on_with_until_nothing_is_left(self, world):
+        now = timestamp(world.clock.time())
+        tenant = Tenant("acme", now, now)
+        world.registry.write(Change(None, tenant))
+        for number in range(250):
+            model = Model("acme", f"model-{number:03d}", 1, now, now)
+            version = world._make(State.READY, model=model.model, moving=False, artifact=b"%d" % number)
+            world.registry.write(Change(None, model), Change(None, version))
+            world.store(version.name)
+        world.registry.write(Change(tenant, tenant.delete(now)))
+        done = world.tick()
+        assert (done.failed, done.deletions > 2) == (0, True)
+        assert world.registry.tenant("acme").retiring_after is None
+        versions = [record for record in world.registry.records.values() if isinstance(record, Version)]
+        assert {version.state for version in versions} == {State.RETIRED}
+        assert {version.purge_after for version in versions} == {timestamp(world.clock.time() + 7 * DAY)}
+        assert world.tick().deletions == 0
+        world.clock.now += 7 * DAY + 1
+        for _ in range(3):
+            world.tick()
+        assert {record.state for record in world.registry.records.values() if isinstance(record, Version)} == {State.PURGED}
+        assert world.artifacts.admitted == {}
+
+    def test_a_model_with_very_many_versions_is_gone_on_with_and_one_that_lives_is_not(self, world):
+        for number in range(1, 131):
+            world.version(State.READY, number=number, stored=HOUR)
+        model = world.registry.model("acme", "iris")
+        assert world.tick().deletions == 0
+        now = timestamp(world.clock.time())
+        deleted = model.delete(now, retiring_below=131)
+        world.registry.write(Change(model, deleted))
+        world.registry.write(Change(deleted, deleted.count_up(now)))
+        newest = world.version(State.READY, number=131, stored=HOUR)
+        assert world.tick().deletions > 1
+        left = [record for record in world.registry.records.values() if isinstance(record, Version) and record.state is not State.RETIRED]
+        assert left == [newest]
+        assert world.registry.model("acme", "iris").retiring_below is None
+
+    def test_without_time_the_rest_waits_for_the_next_tick(self, world):
+        for number in range(1, 131):
+            world.version(State.READY, number=number, stored=HOUR)
+        model = world.registry.model("acme", "iris")
+        world.registry.write(Change(model, model.delete(timestamp(world.clock.time()), retiring_below=131)))
+
+        class Slow(MemoryRegistry):
+            def versions(self, *names, **given):
+                world.clock.sleep(20)
+                return super().versions(*names, **given)
+
+        slow = Slow()
+        slow.records = world.registry.records
+        assert world.tick(seconds=30, registry=slow).deletions == 1
+        assert 1 < world.registry.model("acme", "iris").retiring_below < 131
+        assert world.tick().deletions >= 1
+        assert world.registry.model("acme", "iris").retiring_below is None
+
+    def test_the_parts_of_a_retired_upload_are_ended(self, world):
+        past = timestamp(world.clock.time() - 1)
+        version = world.version(State.RETIRED, moving=False, multipart=Multipart("upload-1", 5), purge_after=past)
+        aborted = []
+        world.objects.abort = lambda name, upload: aborted.append((name, upload))
+        assert world.tick().purged == 1
+        assert aborted == [(version.name, "upload-1")]

@@ -23,6 +23,7 @@ __all__ = [
     "key_names",
     "model_of",
     "model_sort_key",
+    "owner_key",
     "partition",
     "record_of",
     "tenant_of",
@@ -166,6 +167,12 @@ def claim_of(item: Item) -> DigestClaim:
     """The claim in an item."""
     tenant, model = _names(item)
     return DigestClaim(tenant, model, item["sha256"], item["number"], item["rev"])
+
+
+def owner_key(item: Item) -> tuple[str, str | None]:
+    """Tenant and model that an item of a tenant (without a model) or of a model is of, by its keys alone."""
+    tenant, model = _names(item)
+    return tenant, model or None
 
 
 def version_key(item: Item) -> tuple[str, str, int]:

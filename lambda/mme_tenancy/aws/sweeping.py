@@ -10,10 +10,10 @@ from botocore.exceptions import ClientError
 
 from mme_facts.grammar import INCOMING_PREFIX, ArtifactName, GrammarError
 from mme_facts.own_events import RESUME_DETAIL, SWEEP_SOURCE
-from mme_facts.table import MOVING_INDEX, MOVING_KEY, PARTITION_KEY, SORT_KEY, UPDATED_AT
+from mme_facts.table import MOVING_INDEX, MOVING_KEY, MOVING_MODEL, MOVING_TENANT, PARTITION_KEY, SORT_KEY, UPDATED_AT
 from mme_tenancy.artifacts import UploadedObject
 from mme_tenancy.aws.attributes import from_item, to_item
-from mme_tenancy.aws.items import SCHEMA, partition, version_key, version_of, version_sort_key
+from mme_tenancy.aws.items import SCHEMA, owner_key, partition, version_key, version_of, version_sort_key
 from mme_tenancy.sweep_ports import Area, Cursors, Due, Found, Listed, Queue, VersionKey
 from mme_tenancy.versions import Version
 
@@ -63,6 +63,20 @@ class DynamoSweepIndex:
         )
         last = answer.get("LastEvaluatedKey")
         return Due([VersionKey(*version_key(from_item(item))) for item in answer["Items"]], json.dumps(from_item(last)) if last else None)
+
+    def deletions(self, *, limit: int) -> Sequence[tuple[str, str | None]]:
+        """At most ``limit`` deleted tenants, and as many deleted models with their tenants, of which something is left; oldest first."""
+        found: list[tuple[str, str | None]] = []
+        for queue in (MOVING_TENANT, MOVING_MODEL):
+            answer = self._client.query(
+                TableName=self._table_name,
+                IndexName=MOVING_INDEX,
+                KeyConditionExpression=f"{MOVING_KEY} = :queue",
+                ExpressionAttributeValues={":queue": {"S": queue}},
+                Limit=limit,
+            )
+            found += [owner_key(from_item(item)) for item in answer["Items"]]
+        return found
 
     def versions(self, names: Sequence[ArtifactName]) -> Mapping[ArtifactName, Version]:
         """The records of these artifacts, read consistently; those without one are left out."""

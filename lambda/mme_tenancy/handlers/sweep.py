@@ -57,7 +57,12 @@ def _application() -> Sweep:
         S3SweepObjects(s3_client(session), settings.bucket_name, settings.models_prefix),
         EventAdmissions(events_client(session), settings.bucket_name),
         clock,
-        SweepRules(times.stuck_seconds, expire_seconds=times.expire_seconds, orphan_seconds=times.orphan_seconds),
+        SweepRules(
+            times.stuck_seconds,
+            expire_seconds=times.expire_seconds,
+            orphan_seconds=times.orphan_seconds,
+            retired_seconds=times.retired_seconds,
+        ),
     )
     return Sweep(sweeper, clock, os.environ.get("AWS_LAMBDA_FUNCTION_NAME", "sweep"))
 
