@@ -38,6 +38,7 @@ _NOW, _LATER = "2026-11-29T12:00:00.000Z", "2026-11-29T12:01:30.250Z"
 _SHA256 = "0123456789abcdef" * 4
 _VERSION_ID = f"v1-{_SHA256[:12]}"
 _CANARY_ID = f"v2-{_SHA256[4:16]}"
+_ROW = "5.1,3.5,1.4,0.2"
 _BINARY: Schema = {"type": "string", "contentMediaType": "application/octet-stream"}
 
 _NAMES: Mapping[str, Schema] = {
@@ -150,7 +151,7 @@ def _schemas() -> dict[str, Schema]:
         size_bytes=48_213,
         framework="xgboost",
         pool="shared",
-        sample=Sample("text/csv", b"5.1,3.5,1.4,0.2"),
+        sample=Sample("text/csv", _ROW.encode()),
         state=State.REJECTED,
         created_at=_NOW,
         updated_at=_LATER,
@@ -272,7 +273,7 @@ def _operation(operation: Operation, contract: Contract, responses: dict[str, Sc
         told["requestBody"] = {
             "required": False,
             "description": f"The request to the model, at most {api_binary_body_bytes()} bytes, in whatever media type the model takes.",
-            "content": {"*/*": {"schema": _BINARY}},
+            "content": {"text/csv": {"schema": {"type": "string"}, "example": _ROW}, "*/*": {"schema": _BINARY}},
         }
     told["responses"] = {str(status): _answer(answer) for status, answer in sorted(contract.answers.items())}
     by_status: dict[int, list[str]] = {}

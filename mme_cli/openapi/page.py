@@ -59,10 +59,12 @@ def _operations(document: Mapping[str, Any]) -> Iterator[tuple[str, str, Mapping
 def _body(told: Mapping[str, Any]) -> Iterator[str]:
     if "requestBody" not in told:
         return
+    if "description" in told["requestBody"]:
+        yield f"Body: {told['requestBody']['description']}\n"
+        return
     for media_type, content in told["requestBody"]["content"].items():
         optional = "" if told["requestBody"]["required"] else ", may be left out"
-        what = _link(content["schema"]) if "$ref" in content["schema"] else told["requestBody"]["description"]
-        yield f"Body (`{media_type}`{optional}): {what}\n"
+        yield f"Body (`{media_type}`{optional}): {_link(content['schema'])}\n"
 
 
 def _answer(document: Mapping[str, Any], response: Mapping[str, Any]) -> str:

@@ -11,6 +11,7 @@ from mme_cli.errors import CommandError
 from mme_cli.principals import tenant_session
 from mme_cli.signed_http import SignedClient
 from mme_facts.api import OPERATIONS
+from mme_local import Credentials
 
 TENANT = "/tenants/{tenant}"
 ROUTES = [
@@ -47,6 +48,16 @@ def test_a_tenants_session_is_refused_on_every_path_of_another_tenant(platform, 
 )
 def test_a_path_that_climbs_out_is_not_the_other_tenants(platform, served, path):
     assert platform.tenant_client("acme").call("GET", path).status in (400, 403, 404)
+
+
+def test_a_tenant_reads_the_description_of_the_api_and_strangers_do_not(platform, served):
+    answer = platform.tenant_client("acme").call("GET", "/openapi.json")
+    assert (answer.status, answer.headers["content-type"], answer.json()["openapi"]) == (200, "application/json", "3.1.1")
+    users = platform.client("iam")
+    users.create_user(UserName="stranger")
+    key = users.create_access_key(UserName="stranger")["AccessKey"]
+    stranger = Credentials(key["AccessKeyId"], key["SecretAccessKey"])
+    assert SignedClient(platform.state.output("ApiUrl"), stranger, platform.state.region).call("GET", "/openapi.json").status == 403
 
 
 def test_a_tenant_may_not_create_tenants_nor_itself(platform, served):
@@ -96,7 +107,5 @@ def test_a_function_is_refused_what_its_role_does_not_grant(platform, served):
 
 
 def test_the_root_key_opens_nothing(platform, served):
-    from mme_local import Credentials
-
     with pytest.raises(ClientError):
         platform.client("s3", Credentials("000000000000", "test")).list_buckets()
