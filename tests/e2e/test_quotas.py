@@ -2,8 +2,11 @@
 
 from concurrent.futures import ThreadPoolExecutor
 
+import pytest
+
 from tests.e2e.support import problem, register
 
+pytestmark = pytest.mark.e2e
 TENANT = "metered"
 
 
@@ -17,13 +20,17 @@ def test_many_who_register_at_once_get_exactly_what_the_quota_allows(platform):
     client = platform.tenant_client(TENANT)
 
     def attempt(number):
-        return register(client, TENANT, f"model-{number % 6}", b"%d" % number * 30)
+        for _ in range(5):
+            answer = register(client, TENANT, f"model-{number % 6}", b"%d" % number * 30)
+            if answer.status != 504:  # a slow machine: whether it was registered shows when it is asked again
+                break
+        return answer
 
-    with ThreadPoolExecutor(8) as threads:
+    with ThreadPoolExecutor(4) as threads:
         answers = list(threads.map(attempt, range(10, 46)))
-    taken = [answer for answer in answers if answer.status == 201]
+    taken = [answer for answer in answers if answer.status in (200, 201)]
     for answer in answers:
-        if answer.status != 201:
+        if answer not in taken:
             assert problem(answer, 409, "quota-exceeded")["field"] in {"quotas.models", "quotas.stored_bytes"}
     usage = client.expect((200,), "GET", f"/tenants/{TENANT}").json()["usage"]
     assert usage == {"models": 3, "stored_bytes": 60 * len(taken)}

@@ -10,6 +10,8 @@ import xgboost
 from mme_cli.demo.onboard import predict
 from tests.e2e.support import problem, register, targz, wait_until
 
+pytestmark = pytest.mark.e2e
+
 
 @pytest.fixture(scope="module")
 def large(demo_models):
