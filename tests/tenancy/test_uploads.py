@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import hashlib
 import json
 import random
@@ -33,7 +34,7 @@ from mme_tenancy.errors import (
 )
 from mme_tenancy.registration import Registrar, Registration
 from mme_tenancy.registry import Change
-from mme_tenancy.tenants import Quotas, Tenant
+from mme_tenancy.tenants import Quotas, Tenant, Usage
 from mme_tenancy.testing import MemoryRegistry, MemorySigner
 from mme_tenancy.uploads import GREATEST_UPLOAD_BYTES, PART_BYTES, PARTS, missing_parts, part_bytes_of, slices
 from mme_tenancy.versions import Multipart, Sample, State
@@ -308,6 +309,63 @@ def test_without_a_way_to_start_admission_it_is_left_to_the_event(story, pool):
     story.upload(story.register())
     assert story.complete().state is State.AWAITING_UPLOAD
     assert story.started.uploads == []
+
+
+class Faulty:
+    """Passes calls on; the one with the number ``at``, counted over all that share ``made``, fails before or after its effect."""
+
+    def __init__(self, target, made, at, after):
+        self.target, self.made, self.at, self.after = target, made, at, after
+
+    def __getattr__(self, name):
+        method = getattr(self.target, name)
+        if not callable(method) or name.startswith("sign"):
+            return method
+
+        def call(*arguments, **options):
+            self.made.append(name)
+            if len(self.made) == self.at and not self.after:
+                raise ConnectionError(name)
+            outcome = method(*arguments, **options)
+            if len(self.made) == self.at:
+                raise ConnectionError(name)
+            return outcome
+
+        return call
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("at", range(1, 14))
+def test_whatever_call_fails_the_same_requests_again_bring_the_upload_to_its_end(pool, monkeypatch, at, after):
+    monkeypatch.setattr("mme_tenancy.uploads.PART_BYTES", 1 << 20)
+    body = BODY[: (2 << 20) + 3]
+    clock, made, started = SystemClock(), [], Started()
+    registry, signer = MemoryRegistry(), MemorySigner(clock)
+    registry.write(Change(None, TENANT))
+    faulty_registry, faulty_signer, faulty_start = (Faulty(part, made, at, after) for part in (registry, signer, started))
+    registrar = Registrar(faulty_registry, faulty_signer, [pool], clock, lambda: 0.5, faulty_start)
+    digest = hashlib.sha256(body).hexdigest()
+    version_id = VersionId.of(1, digest)
+
+    def trying(work):
+        for _ in range(3):
+            with contextlib.suppress(ConnectionError):
+                return work()
+        raise AssertionError(made)
+
+    for numbers in ({1, 2}, {3}):
+        registration = Registration(digest, len(body), "xgboost", Sample("text/csv", b"1"))
+        registered = trying(lambda: registrar.register("acme", "iris", registration))  # noqa: B023
+        for signed in registered.upload.parts:
+            if signed.number in numbers:
+                upload_id = registered.version.multipart.upload_id
+                signer.put_part(upload_id, signed.number, body[signed.offset : signed.offset + signed.size_bytes])
+    assert trying(lambda: registrar.complete("acme", "iris", version_id)).state is State.AWAITING_UPLOAD
+    assert len(made) >= 10
+    assert signer.artifacts.incoming == {registered.version.name.incoming_key: body}
+    assert set(started.uploads) == {signer.uploaded(registered.version.name)}
+    assert (registry.model("acme", "iris").last_version, registry.usages["acme"]) == (1, Usage("acme", 1, len(body)))
+    assert registered.version.multipart.upload_id not in signer.multiparts
 
 
 @pytest.mark.parametrize("size_bytes", [100 * PART_BYTES, GREATEST_UPLOAD_BYTES])
