@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 from rich.table import Table
 
 from mme_cli.doctor_rules import Diagnosis, Readings, diagnose, needed_queries
-from mme_cli.errors import CommandError
-from mme_cli.local_state import LocalState
+from mme_cli.sessions import open_session
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -22,10 +19,6 @@ if TYPE_CHECKING:
     from mme_cli.doctor_aws import CloudWatchClient, SageMakerClient
 
 __all__ = ["Report", "Target", "blind_text", "examine", "print_report", "target"]
-
-_ATTEMPTS = 3
-_CONNECT_SECONDS, _READ_SECONDS = 5, 20
-_LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,48 +91,8 @@ def target(*, endpoint_url: str | None, region: str | None, profile: str | None,
     Raises:
         CommandError: region or profile do not exist.
     """
-    state = None if aws or profile is not None else _running()
-    if endpoint_url is None and state is not None:
-        endpoint_url = state.endpoint_url
-    local = endpoint_url is not None and urlsplit(endpoint_url).hostname in _LOOPBACK
-    ours = state if state is not None and endpoint_url == state.endpoint_url else None
-    return _clients(endpoint_url, region, profile, ours, local=local)
-
-
-def _clients(endpoint_url: str | None, region: str | None, profile: str | None, state: LocalState | None, *, local: bool) -> Target:
-    import boto3
-    from botocore.config import Config
-    from botocore.exceptions import BotoCoreError, NoRegionError, ProfileNotFound
-
-    config = Config(
-        retries={"mode": "standard", "total_max_attempts": _ATTEMPTS}, connect_timeout=_CONNECT_SECONDS, read_timeout=_READ_SECONDS
-    )
-    try:
-        if state is None:
-            # AWS_REGION is what the other SDKs, Lambda and our own commands set; boto3 alone reads AWS_DEFAULT_REGION.
-            session = boto3.Session(profile_name=profile, region_name=region or os.environ.get("AWS_REGION"))
-        else:
-            keys = state.admin
-            session = boto3.Session(keys.access_key_id, keys.secret_access_key, keys.session_token, region_name=region or state.region)
-        sagemaker = session.client("sagemaker", endpoint_url=endpoint_url, config=config)
-        cloudwatch: Any = session.client("cloudwatch", endpoint_url=endpoint_url, config=config)
-    except NoRegionError as error:
-        raise CommandError("no AWS region is set: pass --region, or set AWS_REGION") from error
-    except ProfileNotFound as error:
-        raise CommandError(f"{error}: use a profile of ~/.aws/config") from error
-    except (BotoCoreError, ValueError) as error:
-        raise CommandError(f"region or address cannot be used: {error}") from error
-    place = f"AWS region {session.region_name}"
-    if endpoint_url is not None:
-        place = f"the local cloud at {endpoint_url}" if local else endpoint_url
-    return Target(place, local, sagemaker, cloudwatch)
-
-
-def _running() -> LocalState | None:
-    try:
-        return LocalState.read()
-    except CommandError:
-        return None
+    asked = open_session(endpoint_url=endpoint_url, region=region, profile=profile, aws=aws)
+    return Target(asked.where, asked.local, asked.client("sagemaker"), asked.client("cloudwatch"))
 
 
 def examine(

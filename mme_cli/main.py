@@ -10,6 +10,7 @@ from mme_cli.commands import checks, local
 from mme_cli.commands import tenants as tenant_commands
 from mme_cli.commands.models import activate, models, retire
 from mme_cli.commands.onboard import onboard
+from mme_cli.commands.operators import dead_letters_app, registry_app
 from mme_cli.console import stderr
 from mme_cli.errors import CommandError
 from mme_cli.top.command import top
@@ -25,6 +26,8 @@ app = typer.Typer(
     rich_markup_mode="rich",
 )
 
+app.add_typer(registry_app, name="registry")
+app.add_typer(dead_letters_app, name="dead-letters")
 tenants = typer.Typer(help="Tenants: quotas, tier and formats; who asks for what.", no_args_is_help=True)
 app.add_typer(tenants, name="tenants")
 tenants.command(

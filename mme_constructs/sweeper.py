@@ -34,6 +34,7 @@ class SweeperSettings:
             admission function can run, so that nobody works on it any more.
         expire_hours: how long an upload is awaited. Default 24; signed uploads end after an hour.
         orphan_hours: how old an object must be before it is deleted because no record points to it. Default 24.
+        unrecorded_days: how long artifacts are kept whose records were lost: time to restore them from a backup. Default 7.
 
     Raises:
         FunctionError: a time is too short: something that is still worked on would be taken for abandoned.
@@ -43,6 +44,7 @@ class SweeperSettings:
     stuck_minutes: int = 20
     expire_hours: int = 24
     orphan_hours: int = 24
+    unrecorded_days: int = 7
 
     def __post_init__(self) -> None:
         for name, lowest, why in (
@@ -50,6 +52,7 @@ class SweeperSettings:
             ("stuck_minutes", 16, "admission may run for 15 minutes"),
             ("expire_hours", 2, "signed uploads are valid for an hour"),
             ("orphan_hours", 1, "an admission may be about to use the object"),
+            ("unrecorded_days", 1, "the record may be restored"),
         ):
             if getattr(self, name) < lowest:
                 raise FunctionError(
@@ -102,7 +105,11 @@ class Sweeper(Construct):
                 variables.MODELS_PREFIX: store.models_prefix,
                 variables.SWEEP_TIMES: variables.dump_sweep_times(
                     variables.SweepTimes(
-                        times.stuck_minutes * 60, times.expire_hours * 3600, times.orphan_hours * 3600, retired_days * 86_400
+                        stuck_seconds=times.stuck_minutes * 60,
+                        expire_seconds=times.expire_hours * 3600,
+                        orphan_seconds=times.orphan_hours * 3600,
+                        retired_seconds=retired_days * 86_400,
+                        unrecorded_seconds=times.unrecorded_days * 86_400,
                     )
                 ),
             },

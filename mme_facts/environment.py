@@ -130,12 +130,14 @@ class SweepTimes:
         expire_seconds: how long an upload is awaited.
         orphan_seconds: how old an object must be before it may be deleted because no record points to it.
         retired_seconds: how long the artifacts are kept of versions whose model or tenant was deleted.
+        unrecorded_seconds: for how long an artifact whose record was lost is kept.
     """
 
     stuck_seconds: int = 1200
     expire_seconds: int = 86_400
     orphan_seconds: int = 86_400
     retired_seconds: int = RETIRED_DAYS * 86_400
+    unrecorded_seconds: int = 604_800
 
 
 def dump_sweep_times(times: SweepTimes) -> str:

@@ -97,7 +97,7 @@ SWEEP_METRICS = (
     _of_function(SWEEP_NAMESPACE, "sweep", "deleted_uploads", "Count", _COUNT, "uploads deleted because no version needs them"),
     _of_function(SWEEP_NAMESPACE, "sweep", "deleted_artifacts", "Count", _COUNT, "artifacts deleted because no record points to them"),
     _of_function(
-        SWEEP_NAMESPACE, "sweep", "unexplained", "Count", _LEVEL, "artifacts of versions that the registry never gave, in one tick"
+        SWEEP_NAMESPACE, "sweep", "unexplained", "Count", _LEVEL, "artifacts without the record that should be there, in one tick"
     ),
     _of_function(SWEEP_NAMESPACE, "sweep", "failed", "Count", _COUNT, "versions and objects that a tick could not deal with"),
     _of_function(SWEEP_NAMESPACE, "sweep", "oldest_stuck_seconds", "Seconds", _LEVEL, "since the oldest version under way last changed"),

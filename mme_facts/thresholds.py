@@ -573,14 +573,14 @@ _RULES = (
     ),
     Rule(
         id="unexplained-artifacts",
-        title="Artifacts are newer than the registry",
+        title="Artifacts have no record",
         meaning=(
-            "The models prefix holds artifacts of versions that the registry never gave: the table was restored from an older state, "
-            "or somebody wrote objects by hand. The sweep keeps them."
+            "The models prefix holds artifacts without the record that should be there: records were lost, the table was restored from "
+            "an older state, or somebody wrote objects by hand."
         ),
         action="Run 'mme registry reconcile' and decide from its report; it changes nothing unless it is told to.",
         section="tenants",
-        measured="artifacts of unknown versions in one run of the sweep",
+        measured="artifacts without a record in one run of the sweep",
         signals=_one(SWEEP_NAMESPACE, "unexplained", "Maximum"),
         expression="value",
         breach="above",

@@ -30,7 +30,7 @@ class Orphan(StrEnum):
     ENDED = "ended"
     """Its version has ended, or does not need it any more."""
     UNRECORDED = "unrecorded"
-    """The registry knows that its number was given, and has no such version."""
+    """The registry knows that its number was given, and has no such version: that record was lost."""
     UNEXPLAINED = "unexplained"
     """The registry gave no such number: it may be older than the object, restored from a backup. Only an operator may delete it."""
 

@@ -15,6 +15,7 @@ from enum import StrEnum
 from functools import partial
 from types import TracebackType
 
+from mme_facts.grammar import ArtifactName
 from mme_facts.limits import RETIRED_DAYS
 from mme_tenancy.artifacts import UploadedObject
 from mme_tenancy.clock import Clock, timestamp
@@ -44,6 +45,8 @@ class SweepRules:
         expire_seconds: how long an upload is awaited; signed uploads end long before.
         orphan_seconds: how old an object must be before it may be deleted because no record points to it.
         retired_seconds: how long the artifacts are kept of versions that the tick retires, because their model or tenant was deleted.
+        unrecorded_seconds: for how long an artifact must have been seen without a record that should be there before it is deleted: time
+            to restore the record.
         versions: how many records a tick looks at, of each queue.
         objects: how many objects a tick looks at, of each area.
         page: how many are asked for at once.
@@ -54,6 +57,7 @@ class SweepRules:
     expire_seconds: float = _DAY
     orphan_seconds: float = _DAY
     retired_seconds: float = RETIRED_DAYS * _DAY
+    unrecorded_seconds: float = 7 * _DAY
     versions: int = 500
     objects: int = 5000
     page: int = 100
@@ -128,7 +132,7 @@ class Swept:
         deletions: deleted tenants and models that were gone on with.
         deleted_uploads: objects below ``incoming/`` that no record needs.
         deleted_artifacts: objects below the models prefix that no record points to.
-        unexplained: artifacts newer than the registry's history: it was restored from an older state. They are kept.
+        unexplained: artifacts without the record that should be there. They are kept, for good if the registry never gave their number.
         foreign: objects whose keys are none of the platform's. They are kept.
         examined: records and objects that were looked at.
         conflicts: records that somebody else changed meanwhile; the next tick sees them again.
@@ -335,13 +339,22 @@ class Sweeper:
         # Listed first, read second: a record is written before its object comes.
         versions = self._index.versions(list(named)) if named else {}
         orphans: list[str] = []
+        unrecorded: list[ArtifactName] = []
         for name, found in named.items():
             model = partial(self._registry.model, name.tenant, name.model)
             match orphan(area, name, versions.get(name), model):
+                case Orphan.UNRECORDED if area is Area.MODELS:
+                    unrecorded.append(name)
                 case Orphan.ENDED | Orphan.UNRECORDED:
                     orphans.append(found.key)
                 case Orphan.UNEXPLAINED:
                     work.count(unexplained=1)
+        for name in unrecorded:
+            # Versions' records are never deleted: somebody lost this one, and may be about to restore it.
+            if self._index.unrecorded_seconds(name, self._clock.time()) >= self._rules.unrecorded_seconds:
+                orphans.append(named[name].key)
+            else:
+                work.count(unexplained=1)
         failed = self._objects.delete(orphans) if orphans else {}
         for key, error in failed.items():
             work.fail(key, error)

@@ -111,6 +111,10 @@ class SweepIndex(Protocol):
         """The records of these artifacts, read consistently; those without one are left out."""
         ...
 
+    def unrecorded_seconds(self, name: ArtifactName, now: float) -> float:
+        """For how long the artifact has been seen without a record; the first call says 0 and remembers ``now``."""
+        ...
+
     def cursors(self) -> Cursors:
         """Where the last tick stopped."""
         ...

@@ -24,11 +24,13 @@ class MemorySweepIndex:
 
     Attributes:
         stored: the cursors.
+        unrecorded: since when artifacts have been seen without a record.
     """
 
     def __init__(self, registry: MemoryRegistry) -> None:
         self._registry = registry
         self.stored = Cursors()
+        self.unrecorded: dict[ArtifactName, float] = {}
 
     def due(self, queue: Queue, *, until: str, limit: int, cursor: str | None) -> Due:
         """At most ``limit`` records of a queue that last changed at ``until`` or before, oldest first."""
@@ -55,6 +57,10 @@ class MemorySweepIndex:
         """The records of these artifacts; those without one are left out."""
         found = {name: self._registry.version(name.tenant, name.model, name.version.number) for name in names}
         return {name: version for name, version in found.items() if version is not None and version.name == name}
+
+    def unrecorded_seconds(self, name: ArtifactName, now: float) -> float:
+        """For how long the artifact has been seen without a record; the first call says 0 and remembers ``now``."""
+        return now - self.unrecorded.setdefault(name, now)
 
     def cursors(self) -> Cursors:
         """Where the last tick stopped."""

@@ -92,15 +92,17 @@ def test_it_sends_its_own_events_only(statements):
 
 
 def test_the_function_is_told_when_to_act(synthesize_stack):
-    times = SweeperSettings(every_minutes=10, stuck_minutes=30, expire_hours=48, orphan_hours=72)
+    times = SweeperSettings(every_minutes=10, stuck_minutes=30, expire_hours=48, orphan_hours=72, unrecorded_days=10)
     synthesized = synthesize_stack(lambda stack: build(stack, times=times, settings=FunctionSettings(timeout_seconds=60)), env=ENV)
     assert synthesized.only("AWS::Events::Rule")["Properties"]["ScheduleExpression"] == "rate(10 minutes)"
     told = synthesized.only("AWS::Lambda::Function")["Properties"]["Environment"]["Variables"]
-    assert variables.load_sweep_times(told[variables.SWEEP_TIMES]) == SweepTimes(1800, 172_800, 259_200)
+    assert variables.load_sweep_times(told[variables.SWEEP_TIMES]) == SweepTimes(1800, 172_800, 259_200, unrecorded_seconds=864_000)
     assert {variables.TABLE_NAME, variables.BUCKET_NAME, variables.MODELS_PREFIX} <= set(told)
 
 
-@pytest.mark.parametrize("setting", [{"every_minutes": 0}, {"stuck_minutes": 15}, {"expire_hours": 1}, {"orphan_hours": 0}])
+@pytest.mark.parametrize(
+    "setting", [{"every_minutes": 0}, {"stuck_minutes": 15}, {"expire_hours": 1}, {"orphan_hours": 0}, {"unrecorded_days": 0}]
+)
 def test_times_in_which_somebody_may_still_be_at_work_are_refused(setting):
     (name,) = setting
     with pytest.raises(FunctionError, match=f"{name} of the sweep is too short"):

@@ -172,11 +172,15 @@ def test_attributes_of_a_later_schema_survive_a_change(cloud_session, table_name
     registry.write(Change(None, MODEL))
     key = {"PK": {"S": "TENANT#acme"}, "SK": {"S": "MODEL#iris"}}
     client.update_item(
-        TableName=table_name, Key=key, UpdateExpression="SET placement = :p", ExpressionAttributeValues={":p": {"S": "dedicated"}}
+        TableName=table_name,
+        Key=key,
+        UpdateExpression="SET placement = :p, #s = :s",
+        ExpressionAttributeNames={"#s": "schema"},
+        ExpressionAttributeValues={":p": {"S": "dedicated"}, ":s": {"N": "3"}},
     )
     registry.write(Change(MODEL, MODEL.count_up(LATER)))
     item = from_item(client.get_item(TableName=table_name, Key=key, ConsistentRead=True)["Item"])
-    assert (item["placement"], item["last_version"], item["schema"], item["rev"]) == ("dedicated", 2, 1, 2)
+    assert (item["placement"], item["last_version"], item["schema"], item["rev"]) == ("dedicated", 2, 3, 2)
 
 
 def test_the_index_of_moving_versions_is_sparse(cloud_session, table_name, make_version):
@@ -202,7 +206,7 @@ def test_keys_follow_the_schema(make_version):
         ("TENANT#acme", "VERSION#iris#000042"),
         ("TENANT#acme", f"DIGEST#iris#{'0' * 64}"),
     ]
-    assert all(item["schema"] == 1 and item["rev"] == 1 for item in items)
+    assert all(item["schema"] == 2 and item["rev"] == 1 for item in items)
     assert "route" not in items[1]
 
 

@@ -112,6 +112,12 @@ def test_records_of_many_artifacts_are_read_at_once_by_number_and_digest(table, 
     assert found == {version.name: version for version in versions}
 
 
+def test_since_when_an_artifact_has_no_record_is_remembered_for_each(table):
+    other = ArtifactName("acme", "iris", VersionId(2, "0123456789ab"))
+    assert [table.index.unrecorded_seconds(ARTIFACT, now) for now in (1000.5, 1000.5, 4000.75)] == [0, 0, 3000.25]
+    assert table.index.unrecorded_seconds(other, 4000.0) == 0
+
+
 def test_cursors_are_remembered(table):
     assert table.index.cursors() == Cursors()
     for cursors in (Cursors("a", None, "incoming/a", "models/b"), Cursors(models="models/c")):

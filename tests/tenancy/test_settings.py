@@ -15,7 +15,7 @@ VARIABLES = {
     "MME_MAX_ARTIFACT_BYTES": "1000",
     "MME_RETIRED_SECONDS": "604800",
     "MME_POOLS": dump_pools([POOL]),
-    "MME_SWEEP_TIMES": dump_sweep_times(SweepTimes(1, 2, 3)),
+    "MME_SWEEP_TIMES": dump_sweep_times(SweepTimes(1, 2, 3, 4, 5)),
 }
 
 
@@ -23,7 +23,7 @@ def test_settings_are_read_typed():
     assert InvocationSettings.read(VARIABLES) == InvocationSettings("registry")
     assert OnboardingSettings.read(VARIABLES) == OnboardingSettings("registry", "artifacts", 1000, (POOL,), 604_800)
     assert AdmissionSettings.read(VARIABLES) == AdmissionSettings("registry", "artifacts", "models/", (POOL,))
-    assert SweepSettings.read(VARIABLES) == SweepSettings("registry", "artifacts", "models/", SweepTimes(1, 2, 3))
+    assert SweepSettings.read(VARIABLES) == SweepSettings("registry", "artifacts", "models/", SweepTimes(1, 2, 3, 4, 5))
 
 
 @pytest.mark.parametrize(

@@ -244,12 +244,26 @@ def test_young_objects_are_never_deleted(world):
     assert counts(world.tick()) == {}
 
 
-def test_an_object_of_another_digest_than_its_number_has_is_deleted(world):
-    world.version(State.READY, stored=2 * DAY)
-    name = ArtifactName("acme", "iris", VersionId(1, "0" * 12))
-    world.store(name)
+def test_an_artifact_whose_record_was_lost_is_told_at_once_and_deleted_a_week_later(world):
+    version = world.version(State.READY, stored=90 * DAY)
+    lost = ArtifactName("acme", "iris", VersionId(1, "0" * 12))
+    world.store(lost, age=90 * DAY)
+    for _ in range(7):
+        assert counts(world.tick()) == {"unexplained": 1}
+        world.clock.now += DAY
     assert counts(world.tick()) == {"deleted_artifacts": 1}
-    assert name.artifact_key() not in world.artifacts.admitted
+    assert list(world.artifacts.admitted) == [version.name.artifact_key()]
+
+
+def test_a_record_that_is_restored_within_the_week_keeps_its_artifact(world):
+    version = world.version(State.READY, stored=90 * DAY)
+    key = ("version", "acme", "iris", 1)
+    lost = world.registry.records.pop(key)
+    assert counts(world.tick()) == {"unexplained": 1}
+    world.registry.records[key] = lost
+    world.clock.now += 30 * DAY
+    assert counts(world.tick()) == {}
+    assert version.name.artifact_key() in world.artifacts.admitted
 
 
 def test_artifacts_of_which_the_registry_has_no_history_are_kept_and_counted(world):
@@ -272,13 +286,13 @@ def test_a_tick_does_a_bounded_amount_of_work_and_the_next_goes_on_where_it_stop
     world.rules = SweepRules(versions=4, objects=3, page=2)
     for number in range(1, 12):
         world.version(State.WARMING, number=number, stored=HOUR, age=2 * HOUR + number)
-        world.store(ArtifactName("acme", "iris", VersionId(number, "0" * 12)))
+        world.artifacts.incoming[ArtifactName("acme", "iris", VersionId(number, "0" * 12)).incoming_key] = b"bytes"
     first = world.tick()
-    assert (first.resumed, first.examined) == (4, 4 + 3)
+    assert (first.resumed, first.examined) == (4, 4 + 3 + 3)
     for _ in range(20):
         world.tick()
     assert sorted(upload.name.version.number for upload in world.admissions.resumed) == list(range(1, 12))
-    assert len(world.artifacts.admitted) == 11
+    assert (len(world.artifacts.admitted), world.artifacts.incoming) == (11, {})
 
 
 def test_a_tick_begins_nothing_after_its_deadline(world):

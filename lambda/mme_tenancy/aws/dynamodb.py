@@ -33,6 +33,7 @@ from mme_tenancy.errors import TenancyError, UnavailableError, WriteConflictErro
 from mme_tenancy.idempotency import IdempotencyKey, IdempotencyRecord, StoredAnswer
 from mme_tenancy.registry import Change, Key, Page
 from mme_tenancy.routes import Model
+from mme_tenancy.schema import ALWAYS_WRITTEN
 from mme_tenancy.tenants import Quotas, Tenant, Usage
 from mme_tenancy.usage import UsageChange, left_by, refusal, usage_changes
 from mme_tenancy.versions import DigestClaim, Version
@@ -315,8 +316,11 @@ def _stale() -> WriteConflictError:
 
 
 def _difference(before: Mapping[str, object], after: Mapping[str, object]) -> dict[str, Any]:
-    """The update from ``before`` to ``after``: attributes that this code does not know stay as they are."""
-    changed = {name: value for name, value in after.items() if before.get(name) != value}
+    """The update from ``before`` to ``after``: attributes that this code does not know stay as they are.
+
+    What the stored item may lack, although the record that was read from it has it, is always written.
+    """
+    changed = {name: value for name, value in after.items() if name in ALWAYS_WRITTEN or before.get(name) != value}
     removed = [name for name in before if name not in after]
     names = {f"#{index}": name for index, name in enumerate([*changed, *removed])}
     sets = ", ".join(f"#{index} = :{index}" for index in range(len(changed)))

@@ -10,6 +10,7 @@ from mme_facts.table import MOVING_KEY, MOVING_MODEL, MOVING_RETIRED, MOVING_TEN
 from mme_tenancy.aws.attributes import Item
 from mme_tenancy.registry import Key, Record
 from mme_tenancy.routes import Canary, Model, Route
+from mme_tenancy.schema import SCHEMA, current
 from mme_tenancy.tenants import Quotas, Tenant, Tier, Usage
 from mme_tenancy.versions import DigestClaim, Multipart, Reason, Sample, State, Version
 
@@ -33,8 +34,6 @@ __all__ = [
     "version_sort_key",
 ]
 
-SCHEMA = 1
-"""Schema number that every item carries."""
 TENANT = "TENANT"
 USAGE = "USAGE"
 _OMITTED = frozenset({"tenant", "model"})
@@ -127,6 +126,7 @@ def _names(item: Item) -> tuple[str, str]:
 
 def tenant_of(item: Item) -> Tenant:
     """The tenant in an item."""
+    item = current(item)
     return Tenant(
         tenant=_names(item)[0],
         created_at=item["created_at"],
@@ -142,6 +142,7 @@ def tenant_of(item: Item) -> Tenant:
 
 def model_of(item: Item) -> Model:
     """The model in an item."""
+    item = current(item)
     tenant, model = _names(item)
     route = _route_of(item["route"]) if "route" in item else None
     return Model(
@@ -165,6 +166,7 @@ def _route_of(item: Item) -> Route:
 
 def claim_of(item: Item) -> DigestClaim:
     """The claim in an item."""
+    item = current(item)
     tenant, model = _names(item)
     return DigestClaim(tenant, model, item["sha256"], item["number"], item["rev"])
 
@@ -183,6 +185,7 @@ def version_key(item: Item) -> tuple[str, str, int]:
 
 def version_of(item: Item) -> Version:
     """The version in an item."""
+    item = current(item)
     tenant, model = _names(item)
     return Version(
         tenant=tenant,
@@ -212,6 +215,7 @@ def version_of(item: Item) -> Version:
 
 def usage_of(item: Item) -> Usage:
     """The usage in an item."""
+    item = current(item)
     return Usage(_names(item)[0], item.get("models", 0), item.get("stored_bytes", 0))
 
 

@@ -10,7 +10,7 @@ from botocore.exceptions import ClientError
 
 from mme_facts.grammar import INCOMING_PREFIX, ArtifactName, GrammarError
 from mme_facts.own_events import RESUME_DETAIL, SWEEP_SOURCE
-from mme_facts.table import MOVING_INDEX, MOVING_KEY, MOVING_MODEL, MOVING_TENANT, PARTITION_KEY, SORT_KEY, UPDATED_AT
+from mme_facts.table import EXPIRES_AT, MOVING_INDEX, MOVING_KEY, MOVING_MODEL, MOVING_TENANT, PARTITION_KEY, SORT_KEY, UPDATED_AT
 from mme_tenancy.artifacts import UploadedObject
 from mme_tenancy.aws.attributes import from_item, to_item
 from mme_tenancy.aws.items import SCHEMA, owner_key, partition, version_key, version_of, version_sort_key
@@ -26,6 +26,7 @@ __all__ = ["DynamoSweepIndex", "EventAdmissions", "EventsClient", "S3SweepObject
 _BATCH_KEYS = 100
 """BatchGetItem takes no more."""
 _BATCH_ROUNDS = 8
+_REMEMBERED_SECONDS = 30 * 86_400
 _STATE_KEY = {PARTITION_KEY: "SWEEP", SORT_KEY: "CURSORS"}
 _MISSING = frozenset({"NoSuchKey", "NoSuchUpload", "404"})
 
@@ -102,6 +103,21 @@ class DynamoSweepIndex:
                 return versions
         # A record that was not read must not look like one that is not there.
         raise TimeoutError(f"DynamoDB left keys of a batch unprocessed {_BATCH_ROUNDS} times")
+
+    def unrecorded_seconds(self, name: ArtifactName, now: float) -> float:
+        """For how long the artifact has been seen without a record; the first call says 0 and remembers ``now``.
+
+        The item of an artifact that is not seen any more expires.
+        """
+        answer = self._client.update_item(
+            TableName=self._table_name,
+            Key=to_item({PARTITION_KEY: partition(name.tenant), SORT_KEY: f"UNRECORDED#{name.model}#{name.version}"}),
+            UpdateExpression="SET first_seen = if_not_exists(first_seen, :now), #expires = :expires, #schema = :schema",
+            ExpressionAttributeNames={"#expires": EXPIRES_AT, "#schema": "schema"},
+            ExpressionAttributeValues=to_item({":now": now, ":expires": int(now) + _REMEMBERED_SECONDS, ":schema": SCHEMA}),
+            ReturnValues="ALL_NEW",
+        )
+        return now - float(from_item(answer["Attributes"])["first_seen"])
 
     def cursors(self) -> Cursors:
         """Where the last tick stopped."""

@@ -62,6 +62,7 @@ def _application() -> Sweep:
             expire_seconds=times.expire_seconds,
             orphan_seconds=times.orphan_seconds,
             retired_seconds=times.retired_seconds,
+            unrecorded_seconds=times.unrecorded_seconds,
         ),
     )
     return Sweep(sweeper, clock, os.environ.get("AWS_LAMBDA_FUNCTION_NAME", "sweep"))
