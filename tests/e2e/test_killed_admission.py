@@ -156,3 +156,23 @@ def finish_by_sweep(platform, tenant, admission, model, version):
         return done.resumed or show(tenant, model, version)["state"] in ENDED
 
     wait_until(resumed, seconds=30, what="the sweep's resumption")
+
+
+def test_a_model_that_cannot_answer_its_sample_is_rejected_and_its_artifact_is_deleted_by_the_functions_own_right(
+    platform, tenant, demo_models
+):
+    folder, prepared = demo_models
+    artifact = heavier((folder / prepared[0].artifact).read_bytes(), "rejected")
+    registered = register(tenant, TENANT, "rejected", artifact, "no,numbers").json()
+    assert upload(tenant, registered, artifact).status == 200
+    document = wait_until(
+        lambda: (found := show(tenant, "rejected", registered["version"]))["state"] == "rejected" and found,
+        seconds=90,
+        what="the rejection",
+    )
+    assert [reason["rule"] for reason in document["reasons"]] == ["sample-invocation"]
+    s3, bucket = platform.client("s3"), platform.state.output("BucketName")
+    listed = s3.list_objects_v2
+    wait_until(lambda: "Contents" not in listed(Bucket=bucket, Prefix=f"models/{TENANT}/rejected/"), what="the deletion")
+    model = tenant.expect((200,), "GET", f"/tenants/{TENANT}/models/rejected").json()
+    assert model["active_version"] is None
