@@ -40,7 +40,7 @@ class Window:
 
     def query(self, counted: str) -> Query:
         """A query of the lines with a route in it. The service counts a range's last second in; the filter makes the end exact."""
-        lines = f"filter ispresent(endpoint) and tomillis(@timestamp) >= {self.start * 1000} and tomillis(@timestamp) < {self.end * 1000}"
+        lines = f"filter ispresent(endpoint) and toMillis(@timestamp) >= {self.start * 1000} and toMillis(@timestamp) < {self.end * 1000}"
         return Query(f"{lines} | {counted}", self.start, self.end)
 
 

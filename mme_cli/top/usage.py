@@ -102,7 +102,7 @@ def requests_of(queries: LogQueries, start: int, end: int, clock: Clock) -> Requ
 
 def _in(window: Window, counted: str) -> Query:
     """Lines that name a tenant, in the range to the millisecond."""
-    span = f"tomillis(@timestamp) >= {window.start * 1000} and tomillis(@timestamp) < {window.end * 1000}"
+    span = f"toMillis(@timestamp) >= {window.start * 1000} and toMillis(@timestamp) < {window.end * 1000}"
     return Query(f"filter ispresent(tenant) and ispresent(status) and {span} | {counted}", window.start, window.end)
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import aws_cdk as cdk
 from aws_cdk import aws_cloudwatch as cloudwatch
 
-from mme_constructs import AlarmSettings, MmeMonitoring, MultiModelEndpoint
-from mme_constructs.errors import AlarmError, MetricError
+from mme_constructs import AlarmSettings, HeatSettings, MmeMonitoring, MultiModelEndpoint, MultiTenantInference, TelemetrySettings
+from mme_constructs.errors import AlarmError, MetricError, TelemetryError
 from tests.constructs.guard_rails.rail import GuardRail
 
 
@@ -54,7 +54,40 @@ def _alarm_over_two_days_of_hours(stack: cdk.Stack) -> None:
     MmeMonitoring(stack, "Monitoring", endpoint=endpoint, overrides={"low-cache-hit": slow})
 
 
+def _metrics_of_every_tenant(stack: cdk.Stack) -> None:
+    everybody = [f"tenant-{number}" for number in range(1000)]
+    MultiTenantInference(stack, "Platform", telemetry=TelemetrySettings(tenants=everybody))
+
+
+def _metrics_of_a_few(stack: cdk.Stack) -> None:
+    MultiTenantInference(stack, "Platform", telemetry=TelemetrySettings(tenants=["acme", "globex"]))
+
+
+def _windows_that_divide_no_day(stack: cdk.Stack) -> None:
+    MultiTenantInference(stack, "Platform", heat=HeatSettings(window_minutes=7))
+
+
+def _windows_that_divide_a_day(stack: cdk.Stack) -> None:
+    MultiTenantInference(stack, "Platform", heat=HeatSettings(window_minutes=10))
+
+
 RAILS = (
+    GuardRail(
+        "Metrics for every tenant",
+        "Each tenant with metrics of its own has about ten custom metrics for each endpoint, all billed, where the log of requests tells "
+        "the same of all tenants (Amazon CloudWatch, pricing: custom metrics).",
+        _metrics_of_every_tenant,
+        _metrics_of_a_few,
+        TelemetryError,
+    ),
+    GuardRail(
+        "Heat in windows that divide no day",
+        "Windows begin where their length divides the time since 1970: those of another length would lie elsewhere every day, and what is "
+        "compared day by day would not match.",
+        _windows_that_divide_no_day,
+        _windows_that_divide_a_day,
+        TelemetryError,
+    ),
     GuardRail(
         "Alarm on an invalid statistic",
         "The metric has no such statistic, so the alarm would never see data (Amazon SageMaker AI, CloudWatch Metrics for Multi-Model "
