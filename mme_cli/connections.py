@@ -127,7 +127,9 @@ def connect(*, stack: str | None = None, api_url: str | None = None, region: str
     from botocore.exceptions import BotoCoreError
 
     try:
-        session = boto3.Session(profile_name=profile, region_name=region or (None if api_url is None else _region_of(api_url)))
+        # boto3 itself looks at AWS_DEFAULT_REGION and the profile only.
+        known = region or (None if api_url is None else _region_of(api_url)) or os.environ.get("AWS_REGION") or None
+        session = boto3.Session(profile_name=profile, region_name=known)
     except BotoCoreError as error:
         raise CommandError(f"the AWS profile cannot be used: {error}") from None
     if session.region_name is None:

@@ -122,12 +122,12 @@ def _route_text(model: Mapping[str, Any]) -> str:
 def _table(*columns: str, right: tuple[str, ...] = ()) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
     for column in columns:
-        table.add_column(column, justify="right" if column in right else "left", no_wrap=True)
+        table.add_column(column, justify="right" if column in right else "left", overflow="fold", no_wrap=column in right)
     return table
 
 
 def _models_table(listed: list[dict[str, Any]]) -> Table:
-    table = _table("model", "active version", "canary", "versions", "changed", right=("versions",))
+    table = _table("model", "active version", "canary", "versions", "changed (UTC)", right=("versions",))
     for model in listed:
         canary = model.get("canary")
         table.add_row(
@@ -135,13 +135,13 @@ def _models_table(listed: list[dict[str, Any]]) -> Table:
             model.get("active_version") or "-",
             f"{canary['version']} {canary['percent']:g} %" if canary else "-",
             str(model["last_version"]),
-            model["updated_at"],
+            _time(model["updated_at"]),
         )
     return table
 
 
 def _versions_table(versions: list[dict[str, Any]]) -> Table:
-    table = _table("version", "state", "framework", "size", "first load", "registered", right=("size", "first load"))
+    table = _table("version", "state", "framework", "size", "first load", "registered (UTC)", right=("size", "first load"))
     for version in versions:
         load = version["timings"].get("first_invocation_seconds")
         table.add_row(
@@ -150,7 +150,7 @@ def _versions_table(versions: list[dict[str, Any]]) -> Table:
             version["framework"],
             _bytes(version["size_bytes"]),
             "-" if load is None else f"{load:.2f} s",
-            version["created_at"],
+            _time(version["created_at"]),
             style=_TONES.get(version["state"]),
         )
     return table
@@ -167,6 +167,11 @@ def _print_version(version: Mapping[str, Any]) -> None:
         stdout.print(f"  memory in the container: {_bytes(version['memory_bytes'])}", soft_wrap=True)
     for line in finding_lines(version):
         stdout.print(f"  {line}", markup=False, soft_wrap=True)
+
+
+def _time(timestamp: str) -> str:
+    """A timestamp of the API to the second, without its zone."""
+    return timestamp[:19].replace("T", " ")
 
 
 def _bytes(value: float) -> str:

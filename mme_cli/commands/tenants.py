@@ -49,24 +49,13 @@ def set_(
     as_json: Json = False,
 ) -> None:
     """Create a tenant, or change what is named; what is not named stays."""
-    from mme_cli.onboarding_client import ApiError
-
-    client = connection_of(stack, api_url, region, profile).as_admin()
-    try:
-        known = client.tenant(tenant)
-    except ApiError as error:
-        if error.problem not in {"tenant-not-found", "tenant-deleted"}:
-            raise
-        known = {}
-    settings: dict[str, Any] = {name: known[name] for name in ("tier", "quotas", "formats") if name in known}
-    if tier is not None:
-        settings["tier"] = tier
+    settings: dict[str, Any] = {} if tier is None else {"tier": tier}
     asked = {"models": models, "stored_bytes": stored_bytes, "requests_per_second": requests_per_second}
-    if given := {name: value for name, value in asked.items() if value is not None}:
-        settings["quotas"] = {**settings.get("quotas", {}), **given}
+    if quotas := {name: value for name, value in asked.items() if value is not None}:
+        settings["quotas"] = quotas
     if formats is not None:
         settings["formats"] = None if formats == "all" else _formats(formats)
-    document = client.put_tenant(tenant, settings)
+    document = connection_of(stack, api_url, region, profile).as_admin().put_tenant(tenant, settings)
     if as_json:
         print_json(document)
     else:
@@ -115,5 +104,6 @@ def _table(documents: list[dict[str, Any]]) -> Table:
             used = f"{usage[name]:,} of " if name in usage else ""
             cells.append("-" if limit is None else f"{used}{limit:,}")
         formats = document.get("formats")
-        table.add_row(document["tenant"], document.get("tier", "-"), "all" if formats is None else ", ".join(formats), *cells)
+        tier = "deleted" if document.get("deleted_at") else document.get("tier", "-")
+        table.add_row(document["tenant"], tier, "all" if formats is None else ", ".join(formats), *cells)
     return table

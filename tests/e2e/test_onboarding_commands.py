@@ -7,10 +7,13 @@ import io
 import json
 import os
 import random
+import re
+import shutil
 import signal
 import subprocess
 import sys
 import tarfile
+from pathlib import Path
 
 import pytest
 
@@ -103,6 +106,35 @@ def test_a_rejected_artifact_is_told_by_member_rule_and_fix(here):
     assert "is rejected" in output
 
 
+def page_blocks(language):
+    return re.findall(
+        rf"^```{language}\n(.*?)^```", (PROJECT / "docs" / "tasks" / "onboard.md").read_text("utf-8"), re.DOTALL | re.MULTILINE
+    )
+
+
+def test_the_tenants_page_runs_as_it_stands_with_curl_and_with_python(here, tmp_path):
+    shutil.copytree(here / ".mme", tmp_path / ".mme")
+    mme(here, "tenants", "set", "acme")
+    (tmp_path / "row.csv").write_text("5.1,3.5,1.4,0.2\n")
+    (tmp_path / "iris.tar.gz").write_bytes(small_artifact(3))
+    (tmp_path / "wine.tar.gz").write_bytes(large_artifact(18 << 20))
+    binaries = {"PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])}
+    script = "\n".join(["set -euo pipefail", *page_blocks("bash")])
+    done = subprocess.run(["bash", "-c", script], cwd=tmp_path, env={**os.environ, **binaries}, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+    assert "5.1,3.5,1.4,0.2" in done.stdout, "the simulated server answers with the request"
+    assert '"percent": 10' in done.stdout
+    assert "cached_copies" in done.stdout.splitlines()[-1]
+
+    variables = json.loads(mme(here, "credentials", "--tenant", "acme", "--json"))
+    (block,) = page_blocks("python")
+    environment = {**os.environ, **variables, "AWS_DEFAULT_REGION": variables["AWS_REGION"]}
+    done = subprocess.run([sys.executable, "-c", block], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+    assert done.stdout.count("'active'") == 2
+    assert "5.1,3.5,1.4,0.2" in done.stdout
+
+
 def test_quotas_are_set_and_hold(here):
     small = TENANTS[1]
     mme(here, "tenants", "set", small, "--models", "1")
@@ -117,8 +149,9 @@ def test_quotas_are_set_and_hold(here):
     mme(here, "tenants", "set", small, "--models", "5000")
     mme(here, "onboard", "--manifest", "quota.failed.csv")
     mme(here, "tenants", "delete", small, "--yes")
-    mme(here, "tenants", "show", small, status=1)
-    mme(here, "tenants", "set", small)
+    assert "deleted" in mme(here, "tenants", "show", small)
+    assert "answered 410" in mme(here, "onboard", small, "three", "first.tar.gz", "--sample", "row.csv", status=1)
+    mme(here, "tenants", "set", small)  # begins anew
 
 
 def test_the_api_is_called_by_its_address_with_ones_own_credentials(cloud, here):
@@ -132,7 +165,8 @@ def test_the_api_is_called_by_its_address_with_ones_own_credentials(cloud, here)
         "AWS_REGION": cloud.region,
     }
     address = ["--api-url", platform.state.output("ApiUrl"), "--json"]
-    done = subprocess.run([*COMMAND, "models", TENANTS[2], *address], env=variables, capture_output=True, text=True, check=True, cwd="/")
+    done = subprocess.run([*COMMAND, "models", TENANTS[2], *address], env=variables, capture_output=True, text=True, check=False, cwd="/")
+    assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == {"tenant": TENANTS[2], "models": []}
     other = subprocess.run([*COMMAND, "models", TENANTS[3], *address], env=variables, capture_output=True, text=True, check=False, cwd="/")
     assert (other.returncode, "answered 403" in other.stderr) == (1, True)
