@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING, Annotated, Any
@@ -68,7 +69,7 @@ def onboard(
     from mme_cli.onboarding.single import onboard_one
 
     client = connection_of(stack, api_url, region, profile).as_tenant(tenant)
-    with upload_progress(stderr, artifact.stat().st_size) as sent:
+    with upload_progress(stderr, artifact.stat().st_size) as sent, _interruptible():
         outcome = onboard_one(
             client,
             files,
@@ -82,6 +83,15 @@ def onboard(
         _print_outcome(f"{tenant}/{model}", outcome)
     if not outcome.admitted:
         raise CommandError(f"{tenant}/{model} {outcome.version} is {outcome.state}")
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    try:
+        yield
+    except KeyboardInterrupt:
+        stderr.print("interrupted: the same command goes on with what is uploaded")
+        raise
 
 
 def _print_outcome(name: str, outcome: Outcome) -> None:

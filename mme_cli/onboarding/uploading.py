@@ -114,7 +114,11 @@ def _send_all(client: OnboardingClient, artifact: Path, size: int, upload: Mappi
         return _send(client, artifact, part["offset"], part["size_bytes"], upload["method"], part["url"], part["headers"], sent)
 
     with ThreadPoolExecutor(_PARTS_AT_ONCE) as pool:
-        there = list(pool.map(send, missing))
+        try:
+            there = list(pool.map(send, missing))
+        except KeyboardInterrupt:
+            client.retries.stop.set()  # else the pool would wait for the parts under way
+            raise
     if all(there):
         return True
     sent(-_bytes(before) - _bytes(part for part, is_there in zip(missing, there, strict=True) if is_there))

@@ -139,6 +139,21 @@ def test_a_refused_registration_ends_it(files):
         upload(api, files)
 
 
+def test_ctrl_c_breaks_the_parts_under_way_off(files):
+    api, stop = FakeApi(part_bytes=10), Stop()
+
+    def interrupt(name):
+        if name == "upload":
+            raise KeyboardInterrupt
+
+    api.on_call = interrupt
+    with pytest.raises(KeyboardInterrupt):
+        upload(api, files, stop=stop)
+    assert stop.is_set()
+    api.on_call = lambda _name: None
+    assert upload(api, files)[1] == 100
+
+
 def test_a_program_that_stops_breaks_an_upload_off(files):
     api, stop = FakeApi(), Stop()
     api.on_call = lambda name: stop.set() if name == "upload" else None
