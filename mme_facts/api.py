@@ -5,7 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-__all__ = ["OPERATIONS", "Function", "Operation", "Role"]
+__all__ = ["OPERATIONS", "STICKY_KEY_HEADER", "STICKY_KEY_PATTERN", "Function", "Operation", "Role"]
+
+STICKY_KEY_HEADER = "X-Mme-Sticky-Key"
+"""Header of invocations: while a canary runs, requests with the same value go to the same version."""
+STICKY_KEY_PATTERN = "[!-~](?:[ -~]{0,254}[!-~])?"
+"""What a whole sticky key matches: 1 to 256 printable ASCII characters without spaces at the ends, which HTTP takes away."""
 
 
 class Role(StrEnum):

@@ -95,8 +95,8 @@ def _routed(model: Model, target: Target, percent: float) -> Route | None:
 def admit_to_route(model: Model, version: Version, current: Version | None, pool: Pool, now: str) -> tuple[Change, ...]:
     """What follows when ``version`` became ready for the first time: the route only ever moves forward by itself.
 
-    Three kinds stay ready and wait for a call: an older version that finishes late; any version while a canary runs, because somebody
-    weighs two versions against each other then; and a version that went with a deletion of its model, which will be retired.
+    Four kinds stay ready and wait for a call: one that was registered so; an older version that finishes late; any version while a canary
+    runs, because somebody weighs two versions against each other then; and one that went with a deletion of its model and will be retired.
 
     Args:
         model: the model's record.
@@ -107,7 +107,7 @@ def admit_to_route(model: Model, version: Version, current: Version | None, pool
     """
     route = model.route
     late = route is not None and (route.number > version.number or route.canary is not None)
-    if late or version.number <= model.retired_through:
+    if late or not version.activate or version.number <= model.retired_through:
         return (Change(version, version.settle(now)),)
     return activate(model, version, {} if current is None else {str(current.id): current}, pool, now)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from mme_facts.grammar import SHA256_PATTERN, SHA256_RULE, VERSION_PATTERN
 from mme_facts.limits import SAMPLE_BODY_BYTES
-from mme_tenancy.shapes import Absent, Choice, Many, Member, Number, Obj, Text, Whole, nullable
+from mme_tenancy.shapes import Absent, Choice, Flag, Many, Member, Number, Obj, Text, Whole, nullable
 from mme_tenancy.tenants import Tier
 from mme_tenancy.uploads import GREATEST_UPLOAD_BYTES
 
@@ -104,6 +104,11 @@ def registration_shape(*, max_artifact_bytes: int, frameworks: Sequence[str]) ->
             ),
             "framework": Member(Choice(frameworks), "what the artifact is made for", example=frameworks[0] if frameworks else None),
             "sample": Member(SAMPLE, "a request that the model must be able to answer before it gets traffic"),
+            "activate": Member(
+                Flag(),
+                "whether the version takes the route by itself once it is admitted; if not, it waits as `ready` for a call",
+                default=True,
+            ),
             "notes": Member(
                 nullable(Text(f"text of at most {_NOTES_CHARACTERS} characters", greatest_characters=_NOTES_CHARACTERS)),
                 "the tenant's own words",

@@ -49,6 +49,7 @@ class Registration:
         framework: such as ``xgboost``.
         sample: a request that the model must be able to answer.
         notes: the tenant's own words.
+        activate: whether the version takes the route by itself once it is admitted.
     """
 
     sha256: str
@@ -56,6 +57,7 @@ class Registration:
     framework: str
     sample: Sample
     notes: str | None = None
+    activate: bool = True
 
 
 def read_registration(fields: Mapping[str, Any]) -> Registration:
@@ -65,7 +67,9 @@ def read_registration(fields: Mapping[str, Any]) -> Registration:
         InvalidRequestError: the sample is not base64 although it says so.
         PayloadTooLargeError: the sample is above its limit.
     """
-    return Registration(fields["sha256"], fields["size_bytes"], fields["framework"], _sample(fields["sample"]), fields["notes"])
+    return Registration(
+        fields["sha256"], fields["size_bytes"], fields["framework"], _sample(fields["sample"]), fields["notes"], fields["activate"]
+    )
 
 
 def parse_registration(body: bytes, *, max_artifact_bytes: int, frameworks: Sequence[str]) -> Registration:
@@ -205,6 +209,7 @@ class Registrar:
             created_at=now,
             updated_at=now,
             notes=registration.notes,
+            activate=registration.activate,
         )
         version = replace(version, multipart=self._begin(version, part_bytes_of(version.size_bytes)))
         claimed = (
@@ -236,6 +241,7 @@ class Registrar:
             pool=self._pools[registration.framework].name,
             sample=registration.sample,
             notes=registration.notes,
+            activate=registration.activate,
             multipart=multipart,
         )
         if amended != known:

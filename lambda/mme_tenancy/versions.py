@@ -110,6 +110,7 @@ class Version:
         created_at: timestamp.
         updated_at: timestamp of the last move.
         notes: the tenant's own words.
+        activate: whether it takes the route by itself once it is admitted, if it is the newest then.
         reasons: why it was rejected.
         warnings: what its owner should know although it was admitted.
         timings: seconds each step took, by name.
@@ -135,6 +136,7 @@ class Version:
     created_at: str
     updated_at: str
     notes: str | None = None
+    activate: bool = True
     reasons: tuple[Reason, ...] = ()
     warnings: tuple[Reason, ...] = ()
     timings: Mapping[str, float] = field(default_factory=dict)
@@ -212,6 +214,7 @@ class Version:
             "size_bytes": self.size_bytes,
             "sha256": self.sha256,
             "notes": self.notes,
+            "activate": self.activate,
             "reasons": [reason.document() for reason in self.reasons],
             "warnings": [warning.document() for warning in self.warnings],
             "timings": dict(self.timings),

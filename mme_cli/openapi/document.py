@@ -13,7 +13,7 @@ import mme_tenancy
 from mme_cli.openapi.operations import ANSWERS, COMMON, Answer, Contract
 from mme_cli.openapi.records import Schema, Schemas
 from mme_facts.admission import ARTIFACT_BYTES
-from mme_facts.api import OPERATIONS, Operation
+from mme_facts.api import OPERATIONS, STICKY_KEY_HEADER, STICKY_KEY_PATTERN, Operation
 from mme_facts.grammar import ID_PATTERN, VERSION_PATTERN
 from mme_facts.limits import api_binary_body_bytes
 from mme_facts.problems import CONTENT_TYPE, PROBLEMS, TYPE_PREFIX
@@ -60,6 +60,9 @@ _HEADERS: Mapping[str, Schema] = {
     "X-Mme-Version": {"description": "Id of the version that answered.", "schema": {"type": "string"}},
     "X-Mme-Attempts": {"description": "How often the endpoint was asked.", "schema": {"type": "integer", "minimum": 1}},
 }
+
+_HEADER_SCHEMAS: Mapping[str, Schema] = {STICKY_KEY_HEADER: {"type": "string", "pattern": f"^(?:{STICKY_KEY_PATTERN})$"}}
+"""Headers of requests that are a call's own."""
 
 _RETRIED = {409, 429, 503}
 """Statuses with ``Retry-After`` where it is known."""
@@ -262,7 +265,7 @@ def _operation(operation: Operation, contract: Contract, responses: dict[str, Sc
     for flag, meaning in contract.flags.items():
         told["parameters"].append({"name": flag, "in": "query", "description": meaning, "schema": {**FLAG.schema(), "default": "false"}})
     for header, meaning in contract.headers.items():
-        told["parameters"].append({"name": header, "in": "header", "description": meaning, "schema": {"type": "string", "maxLength": 256}})
+        told["parameters"].append({"name": header, "in": "header", "description": meaning, "schema": _HEADER_SCHEMAS[header]})
     if contract.once:
         says = "Any text that names this request: the same request with the same key is done once."
         told["parameters"].append({"name": KEY_HEADER, "in": "header", "description": says, "schema": KEY.schema()})

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from mme_facts.api import STICKY_KEY_HEADER
+
 __all__ = ["ANSWERS", "COMMON", "Answer", "Contract"]
 
 
@@ -184,7 +186,7 @@ ANSWERS: Mapping[str, Contract] = {
             "unavailable",
         ),
         any_body=True,
-        headers={"X-Mme-Sticky-Key": "While a canary runs, requests with the same value go to the same version; such as a user's id."},
+        headers={STICKY_KEY_HEADER: "While a canary runs, requests with the same value go to the same version; such as a user's id."},
     ),
     "get_openapi": Contract({200: Answer("The document, for this deployment.", "OpenApi")}, ()),
 }

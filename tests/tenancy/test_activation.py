@@ -191,6 +191,11 @@ class TestByItself:
         (settled,) = admit_to_route(changes[0].after, first, changes[1].after, POOLS[0], NOW)
         assert (settled.after.state, settled.after.moving) == (State.READY, False)
 
+    def test_a_version_that_was_registered_to_wait_waits(self, make_version):
+        version = make_version(State.READY, activate=False)
+        (settled,) = admit_to_route(Model("acme", "iris", 1, NOW, NOW), version, None, POOLS[0], NOW)
+        assert (settled.after.state, settled.after.moving) == (State.READY, False)
+
     def test_while_a_canary_runs_a_newer_version_waits(self, make_version):
         first, second, third = (make_version(State.ACTIVE, number=number, artifact=bytes([number])) for number in (1, 2, 3))
         model = Model("acme", "iris", 3, NOW, NOW, to(first, second))

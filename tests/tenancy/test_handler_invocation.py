@@ -402,12 +402,12 @@ def test_without_a_canary_the_line_says_nothing_of_it(call, line):
     assert "canary" not in line()
 
 
-@pytest.mark.parametrize("key", ["x" * 257, "a\tb", "a\r\nb"])
+@pytest.mark.parametrize("key", ["x" * 257, "a\tb", "a\r\nb", "", " a", "größe"])
 def test_a_sticky_key_that_is_too_long_or_no_text_is_refused_and_not_shown(call, key):
     answer, runtime = call(headers={"X-Mme-Sticky-Key": key})
     slug, document = problem(answer)
     assert (slug, document["field"], runtime.calls) == ("invalid-request", "X-Mme-Sticky-Key", [])
-    assert key not in answer["body"]
+    assert len(key) < 4 or key not in answer["body"]
 
 
 def test_a_deleted_tenant_is_refused_although_its_routes_stand(call, registry):

@@ -193,3 +193,13 @@ def test_ids_of_another_artifact_do_not_retire_the_version(call, tenant):
     call("register")
     assert VERSION.endswith(SHA256[:12])
     assert slug(call("delete_version", names={"version": "v1-000000000000"})[1]) == "version-not-found"
+
+
+def test_a_version_that_was_registered_to_wait_says_so(call, tenant):
+    sample = {"content_type": "text/csv", "body": "1,2"}
+    body = {"sha256": SHA256, "size_bytes": 1234, "framework": "xgboost", "sample": sample, "activate": False}
+    assert call("register", body=json.dumps(body).encode())[0] == 201
+    assert call("get_version", names={"version": VERSION})[1]["activate"] is False
+    assert call("register", body=json.dumps(body | {"activate": True}).encode())[0] == 200
+    assert call("get_version", names={"version": VERSION})[1]["activate"] is True
+    assert call("register", body=json.dumps(body | {"activate": "no"}).encode())[1]["field"] == "activate"

@@ -200,6 +200,7 @@ def version_of(item: Item) -> Version:
         created_at=item["created_at"],
         updated_at=item["updated_at"],
         notes=item.get("notes"),
+        activate=item.get("activate", True),
         reasons=tuple(Reason(**reason) for reason in item["reasons"]),
         warnings=tuple(Reason(**warning) for warning in item.get("warnings", ())),
         timings=item["timings"],

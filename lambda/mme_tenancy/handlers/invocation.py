@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -15,7 +16,7 @@ from typing import Any
 
 import boto3
 
-from mme_facts.api import OPERATIONS, Function
+from mme_facts.api import OPERATIONS, STICKY_KEY_HEADER, STICKY_KEY_PATTERN, Function
 from mme_facts.environment import Callers
 from mme_facts.grammar import GrammarError, check_model_id, check_tenant_id
 from mme_facts.limits import API_GATEWAY_TIMEOUT_SECONDS, api_binary_body_bytes
@@ -45,16 +46,14 @@ from mme_tenancy.settings import InvocationSettings
 from mme_tenancy.telemetry import invocation_line, write_line
 from mme_tenancy.tracing import Trace
 
-__all__ = ["STICKY_KEY", "Invocations", "LambdaContext", "handler"]
+__all__ = ["Invocations", "LambdaContext", "handler"]
 
 _GATEWAY_MARGIN_SECONDS = 2.0
 """Left for the way back, so that our answer arrives before API Gateway cuts."""
 _CONTEXT_MARGIN_SECONDS = 0.5
 _MAX_START_SECONDS = 10.0
 """The gateway's clock is believed up to this: a function starts in less, so more is a wrong clock."""
-STICKY_KEY = "X-Mme-Sticky-Key"
-"""Header: requests with the same value go to the same version while a canary runs."""
-_STICKY_KEY_CHARACTERS = 256
+_STICKY_KEY = re.compile(STICKY_KEY_PATTERN)
 _ANSWER_BYTES = api_binary_body_bytes()
 (_ROLES,) = (operation.roles for operation in OPERATIONS if operation.function is Function.INVOCATION)
 
@@ -159,9 +158,9 @@ class Invocations:
 
 def _sticky_key(event: Event) -> str | None:
     """What requests that belong together have in common, such as a user's id. It is never logged: it may be personal."""
-    key = header_of(event, STICKY_KEY)
-    if key is not None and not (len(key) <= _STICKY_KEY_CHARACTERS and key.isprintable()):
-        raise InvalidRequestError.of_field(STICKY_KEY, "(not shown)", f"at most {_STICKY_KEY_CHARACTERS} printable characters")
+    key = header_of(event, STICKY_KEY_HEADER)
+    if key is not None and not _STICKY_KEY.fullmatch(key):
+        raise InvalidRequestError.of_field(STICKY_KEY_HEADER, "(not shown)", "1 to 256 printable ASCII characters, no space at an end")
     return key
 
 
