@@ -63,6 +63,8 @@ WILDCARD_RESOURCES = {
     "kms:Decrypt": _THE_KEY,
     "kms:GenerateDataKey": _THE_KEY,
     "logs:*": WILDCARD_ACTIONS["logs:*"],
+    "logs:GetQueryResults": "has no resource; the query was started on one log group (Service Authorization Reference: CloudWatch Logs)",
+    "logs:StopQuery": "has no resource; the query was started on one log group (Service Authorization Reference: CloudWatch Logs)",
     "sagemaker:*": WILDCARD_ACTIONS["sagemaker:*"],
     "sts:GetCallerIdentity": "has no resource (Service Authorization Reference: AWS STS)",
 }
@@ -73,6 +75,7 @@ WILDCARD_PATTERNS = {
     r"arn:aws:s3:::[^/*]+/([a-z]+/)?models/\*/\*/v\*-\*\.tar\.gz": "the artifact of a version that was rejected, to be deleted",
     r"arn:aws:s3:::[^/*]+/incoming/\*": "uploads of every tenant and version",
     r"arn:aws:s3:::[^/*]+/incoming/\$\{aws:PrincipalTag/tenant\}/\*": "one tenant's uploads; the literal part ends in a slash",
+    r"arn:aws:s3:::[^/*]+/heat/\*": "windows of heat, named by pool and time",
     r"arn:aws:s3:::accesslogs[^/*]+/artifacts/\*": "S3 names the access logs that it writes",
     r"arn:aws:s3:::prod-eu-central-1-starport-layer-bucket/\*": "image layers, which ECR names and serves from this bucket",
     r"arn:aws:s3:::[^/*]+/\*": "a VPC endpoint's policy, which grants nothing: every object of the one bucket",
@@ -86,6 +89,7 @@ WILDCARD_PATTERNS = {
     r"arn:aws:execute-api:[^*]+/v1/(GET|POST)/tenants/\$\{aws:PrincipalTag/tenant\}/\*": (
         "one tenant's paths; the literal part ends in a slash"
     ),
+    r"arn:aws:execute-api:[^*]+/v1/DELETE/tenants/\$\{aws:PrincipalTag/tenant\}/models/\*": "one tenant's models, not the tenant",
     r"arn:aws:execute-api:eu-central-1:111122223333:\*": (
         "a VPC endpoint's policy, which grants nothing: naming the private API would be a circle, as it names the endpoint"
     ),

@@ -7,6 +7,7 @@ import os
 import random
 import tarfile
 import time
+import urllib.request
 from contextlib import closing
 
 import psutil
@@ -176,3 +177,33 @@ def test_a_model_that_cannot_answer_its_sample_is_rejected_and_its_artifact_is_d
     wait_until(lambda: "Contents" not in listed(Bucket=bucket, Prefix=f"models/{TENANT}/rejected/"), what="the deletion")
     model = tenant.expect((200,), "GET", f"/tenants/{TENANT}/models/rejected").json()
     assert model["active_version"] is None
+
+
+def test_an_admission_makes_nine_calls(platform, tenant, demo_models):
+    def calls():
+        with urllib.request.urlopen(f"{platform.state.endpoint_url}/_mme/calls", timeout=10) as answer:
+            return json.load(answer)["calls"]
+
+    folder, prepared = demo_models
+    artifact = heavier((folder / prepared[0].artifact).read_bytes(), "counted")
+    registered = register(tenant, TENANT, "counted", artifact, prepared[0].rows[0]).json()
+    before = calls()
+    assert upload(tenant, registered, artifact).status == 200
+    wait_until(lambda: show(tenant, "counted", registered["version"])["state"] == "active", seconds=90, what="active")
+    made = {
+        f"{service}:{operation}": count - before.get(service, {}).get(operation, 0)
+        for service, operations in calls().items()
+        for operation, count in operations.items()
+    }
+    polling = {"dynamodb:GetItem", "lambda:Invoke", "execute-api:GET"}
+    assert {name: count for name, count in made.items() if count and name not in polling} == {
+        "s3:PutObject": 1,  # the tenant's upload
+        "dynamodb:BatchGetItem": 1,
+        "dynamodb:UpdateItem": 2,
+        "dynamodb:TransactWriteItems": 1,
+        "s3:GetObject": 1,
+        "s3:CreateMultipartUpload": 1,
+        "s3:UploadPartCopy": 1,
+        "s3:CompleteMultipartUpload": 1,
+        "sagemaker:InvokeEndpoint": 1,
+    }
