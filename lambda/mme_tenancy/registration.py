@@ -148,7 +148,7 @@ class Registrar:
         random: Callable[[], float],
         admissions: Admissions | None = None,
     ) -> None:
-        self._completion = Completion(registry, signer, admissions)
+        self._completion = Completion(registry, signer, admissions, clock)
         self._registry = registry
         self._signer = signer
         self._pools = {pool.framework: pool for pool in pools}

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from mme_facts.grammar import VersionId
 from mme_facts.limits import MULTIPART_PART_BYTES_GREATEST
 from mme_tenancy.artifacts import StoredPart, UploadedObject, UploadGoneError, UploadSigner
+from mme_tenancy.clock import Clock
 from mme_tenancy.errors import (
     ForbiddenMoveError,
     ModelNotFoundError,
@@ -27,6 +28,8 @@ PARTS = 100
 """So many parts at most: their signed addresses fit into one answer, and the answer into an idempotency item."""
 GREATEST_UPLOAD_BYTES = PARTS * MULTIPART_PART_BYTES_GREATEST
 _MEBIBYTE = 1 << 20
+_EVENT_LOOKS, _LOOK_SECONDS = 7, 0.5
+"""How often it is looked whether the bucket's event has come, and the time between: it takes about a second."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,10 +78,12 @@ class Completion:
     Args:
         registry: the records.
         uploads: the uploads.
-        admissions: starts the admission of an upload whose event has not been seen; ``None``: it is left to the event.
+        admissions: starts the admission of an upload whose event does not come; ``None``: it is left to the event.
+        clock: time.
     """
 
-    def __init__(self, registry: Registry, uploads: UploadSigner, admissions: Admissions | None) -> None:
+    def __init__(self, registry: Registry, uploads: UploadSigner, admissions: Admissions | None, clock: Clock) -> None:
+        self._clock = clock
         self._registry = registry
         self._uploads = uploads
         self._admissions = admissions
@@ -86,8 +91,8 @@ class Completion:
     def complete(self, tenant: str, model: str, wanted: VersionId) -> Version:
         """Put the parts of an upload together if that has not been done, and see that its admission begins; the version's record now.
 
-        It may be called again, and before, after or at the same time as the bucket's event: an admission that begins twice comes to one
-        end.
+        It may be called again, and before, after or at the same time as the bucket's event. The event is given a moment, because an
+        admission that begins twice comes to one end, but inspects twice.
 
         Raises:
             TenantNotFoundError, ModelNotFoundError, VersionNotFoundError: there is no such thing.
@@ -112,12 +117,19 @@ class Completion:
         if version.state is not State.AWAITING_UPLOAD:
             return version
         upload = self._complete(version)
-        now = self._registry.version(tenant, model, wanted.number)
-        if now is None or now.state is not State.AWAITING_UPLOAD:
-            return now or version
+        return self._see_to_admission(version, upload)
+
+    def _see_to_admission(self, version: Version, upload: UploadedObject) -> Version:
+        looks = _EVENT_LOOKS if self._admissions is not None else 1
+        for look in range(looks):
+            if look:
+                self._clock.sleep(_LOOK_SECONDS)
+            version = self._registry.version(version.tenant, version.model, version.number) or version
+            if version.state is not State.AWAITING_UPLOAD:
+                return version
         if self._admissions is not None:
             self._admissions.resume(upload)
-        return now
+        return version
 
     def _complete(self, version: Version) -> UploadedObject:
         missing: list[int] = []

@@ -35,7 +35,7 @@ from mme_tenancy.errors import (
 from mme_tenancy.registration import Registrar, Registration
 from mme_tenancy.registry import Change
 from mme_tenancy.tenants import Quotas, Tenant, Usage
-from mme_tenancy.testing import MemoryRegistry, MemorySigner
+from mme_tenancy.testing import FakeClock, MemoryRegistry, MemorySigner
 from mme_tenancy.uploads import GREATEST_UPLOAD_BYTES, PART_BYTES, PARTS, missing_parts, part_bytes_of, slices
 from mme_tenancy.versions import Multipart, Sample, State
 
@@ -89,8 +89,8 @@ class Story:
     def __init__(self, signer, pool, send):
         self.registry, self.signer, self.send, self.started = MemoryRegistry(), signer, send, Started()
         self.registry.write(Change(None, TENANT))
-        clock = SystemClock()
-        self.registrar = Registrar(self.registry, signer, [pool], clock, lambda: 0.5, self.started)
+        self.clock = FakeClock()
+        self.registrar = Registrar(self.registry, signer, [pool], self.clock, lambda: 0.5, self.started)
 
     def register(self, body=BODY, size_bytes=None):
         digest = hashlib.sha256(body).hexdigest()
@@ -177,6 +177,28 @@ def test_an_event_that_moved_the_version_meanwhile_starts_nothing(story):
     story.signer.complete = event_first
     assert story.complete().state is State.INSPECTING
     assert story.started.uploads == []
+
+
+@pytest.mark.parametrize("looks", range(1, 6))
+def test_an_event_that_comes_a_moment_later_starts_nothing_either(story, looks):
+    story.upload(story.register())
+    sleep = story.clock.sleep
+
+    def event_meanwhile(seconds):
+        sleep(seconds)
+        if len(story.clock.slept) == looks:
+            story.move(State.INSPECTING)
+
+    story.clock.sleep = event_meanwhile
+    assert story.complete().state is State.INSPECTING
+    assert (story.started.uploads, story.clock.slept) == ([], [0.5] * looks)
+
+
+def test_an_event_that_does_not_come_is_waited_for_three_seconds(story):
+    story.upload(story.register())
+    story.complete()
+    assert sum(story.clock.slept) == 3
+    assert len(story.started.uploads) == 1
 
 
 def test_missing_parts_are_named_and_nothing_is_put_together(story):
@@ -305,10 +327,10 @@ def test_what_is_not_there_cannot_be_completed(story):
 
 
 def test_without_a_way_to_start_admission_it_is_left_to_the_event(story, pool):
-    story.registrar = Registrar(story.registry, story.signer, [pool], SystemClock(), lambda: 0.5)
+    story.registrar = Registrar(story.registry, story.signer, [pool], story.clock, lambda: 0.5)
     story.upload(story.register())
     assert story.complete().state is State.AWAITING_UPLOAD
-    assert story.started.uploads == []
+    assert (story.started.uploads, story.clock.slept) == ([], [])
 
 
 class Faulty:
@@ -335,11 +357,11 @@ class Faulty:
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-@pytest.mark.parametrize("at", range(1, 14))
+@pytest.mark.parametrize("at", range(1, 18))
 def test_whatever_call_fails_the_same_requests_again_bring_the_upload_to_its_end(pool, monkeypatch, at, after):
     monkeypatch.setattr("mme_tenancy.uploads.PART_BYTES", 1 << 20)
     body = BODY[: (2 << 20) + 3]
-    clock, made, started = SystemClock(), [], Started()
+    clock, made, started = FakeClock(), [], Started()
     registry, signer = MemoryRegistry(), MemorySigner(clock)
     registry.write(Change(None, TENANT))
     faulty_registry, faulty_signer, faulty_start = (Faulty(part, made, at, after) for part in (registry, signer, started))
@@ -361,7 +383,7 @@ def test_whatever_call_fails_the_same_requests_again_bring_the_upload_to_its_end
                 upload_id = registered.version.multipart.upload_id
                 signer.put_part(upload_id, signed.number, body[signed.offset : signed.offset + signed.size_bytes])
     assert trying(lambda: registrar.complete("acme", "iris", version_id)).state is State.AWAITING_UPLOAD
-    assert len(made) >= 10
+    assert len(made) >= 16
     assert signer.artifacts.incoming == {registered.version.name.incoming_key: body}
     assert set(started.uploads) == {signer.uploaded(registered.version.name)}
     assert (registry.model("acme", "iris").last_version, registry.usages["acme"]) == (1, Usage("acme", 1, len(body)))
