@@ -370,6 +370,12 @@ class Machine(RuleBasedStateMachine):
     def puts_a_tenant(self, tenant: str, plan: Plan) -> None:
         self._trying(lambda: self._put_tenant(tenant), plan)
 
+    @rule(tenant=tenant_ids)
+    def begins_a_tenant_anew(self, tenant: str) -> None:
+        record = self.registry.tenant(tenant)
+        if record.deleted_at is not None:
+            self._trying(lambda: self.registry.write(Change(record, record.begin_anew(self._now()))))
+
     @rule(plan=plans)
     def sweeps(self, plan: Plan) -> None:
         self._trying(self._tick, plan)
@@ -499,6 +505,7 @@ class Machine(RuleBasedStateMachine):
             assert model.retiring_below is None
             assert model.retired_at is None or model.route is None
             mine = [version for version in versions if (version.tenant, version.model) == (model.tenant, model.model)]
+            assert all(version.number > model.retired_through for version in mine if version.state in {State.READY, State.ACTIVE})
             if any(version.state in {State.READY, State.ACTIVE} for version in mine) and not any(v.state is State.PURGED for v in mine):
                 assert model.route is not None
 
