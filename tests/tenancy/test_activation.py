@@ -258,30 +258,52 @@ CALLS = st.tuples(
 )
 
 
-@given(st.lists(CALLS, min_size=1, max_size=6), st.lists(st.none() | CALLS, max_size=30))
-@settings(max_examples=400, deadline=None)
-def test_whatever_happens_between_reads_a_version_is_active_exactly_while_the_route_names_it(make_version, calls, others):
-    clock = FakeClock()
-    registry, ids = filled(
-        make_version, State.ACTIVE, State.READY, State.READY, State.READY, registry=Interrupted(), route=lambda v: to(v[0])
-    )
-    activator = Activator(registry, POOLS, clock, lambda: 0.5)
-    retirer = Retirer(registry, clock, lambda: 0.5, grace_seconds=60)
+class World:
+    """A registry in which others may act at any moment, and who acts on it."""
 
-    def run(call):
+    def __init__(self, make_version, *states, route):
+        clock = FakeClock()
+        self.registry, self.ids = filled(make_version, *states, registry=Interrupted(), route=route)
+        self.activator = Activator(self.registry, POOLS, clock, lambda: 0.5)
+        self.retirer = Retirer(self.registry, clock, lambda: 0.5, grace_seconds=60)
+
+    def run(self, call):
         kind, which, percent = call
         try:
             match kind:
                 case "activate":
-                    activator.activate("acme", "iris", ids[which], percent=percent)
+                    self.activator.activate("acme", "iris", self.ids[which], percent=percent)
                 case "retire" | "force":
-                    retirer.retire_version("acme", "iris", ids[which], force=kind == "force")
+                    self.retirer.retire_version("acme", "iris", self.ids[which], force=kind == "force")
                 case "delete":
-                    retirer.retire_model("acme", "iris")
+                    self.retirer.retire_model("acme", "iris")
         except OUTCOMES:
-            return False
-        return True
+            pass
 
+
+KINDS, PERCENTS = ("activate", "retire", "force", "delete"), (100, 10)
+
+
+@pytest.mark.parametrize("after", range(4))
+@pytest.mark.parametrize("percent", PERCENTS)
+@pytest.mark.parametrize("other", KINDS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_another_call_between_any_two_reads_of_a_call_breaks_nothing(make_version, kind, other, percent, after):
+    """Every pair of calls, the other one after every read of the first, on every version: as a canary, active, and without requests."""
+    for which in range(3):
+        for victim in range(3):
+            world = World(make_version, State.ACTIVE, State.ACTIVE, State.READY, route=lambda v: to(v[0], v[1]))
+            call = (other, victim, percent)
+            world.registry.others = iter([*[None] * after, lambda world=world, call=call: world.run(call)])
+            world.run((kind, which, 100))
+            check(world.registry)
+
+
+@given(st.lists(CALLS, min_size=1, max_size=6), st.lists(st.none() | CALLS, max_size=30))
+@settings(max_examples=400, deadline=None)
+def test_whatever_happens_between_reads_a_version_is_active_exactly_while_the_route_names_it(make_version, calls, others):
+    world = World(make_version, State.ACTIVE, State.READY, State.READY, State.READY, route=lambda v: to(v[0]))
+    registry, ids, run = world.registry, world.ids, world.run
     registry.others = iter([None if call is None else lambda call=call: run(call) for call in others])
     for call in calls:
         run(call)
@@ -290,7 +312,7 @@ def test_whatever_happens_between_reads_a_version_is_active_exactly_while_the_ro
     registry.others = iter(())
     if (model := registry.model("acme", "iris")).retired_at is None:
         for version in [each for each in ids if registry.version("acme", "iris", each.number).state in (State.READY, State.ACTIVE)]:
-            model = activator.activate("acme", "iris", version)
+            model = world.activator.activate("acme", "iris", version)
             assert model.route.versions == (str(version),)
             check(registry)
 
