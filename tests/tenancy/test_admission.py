@@ -16,6 +16,7 @@ from mme_tenancy.invocation import Invoker, ModelReply
 from mme_tenancy.registry import Change
 from mme_tenancy.retries import RuntimeFault
 from mme_tenancy.routes import Model
+from mme_tenancy.sweep import Step, SweepRules, next_step
 from mme_tenancy.tenants import Tenant, Tier
 from mme_tenancy.testing import MemoryArtifacts, MemoryRegistry, ScriptedRuntime, booster
 from mme_tenancy.versions import State
@@ -254,6 +255,26 @@ def test_the_artifact_of_a_rejected_version_goes_only_after_the_record_says_so(w
     admission = world.admission(artifacts=watching, runtime=ScriptedRuntime(RuntimeFault("ModelError", 424, 400)))
     assert admission.admit(upload, deadline=world.clock.monotonic() + 60).version.state is State.REJECTED
     assert watching.admitted == {}
+
+
+def test_a_rejection_that_was_cut_before_the_deletion_is_brought_on_by_the_sweep(world, upload):
+    class Broken(MemoryArtifacts):
+        def discard(self, name):
+            raise OSError("the store is down")
+
+    broken = Broken()
+    broken.incoming, broken.admitted = world.artifacts.incoming, world.artifacts.admitted
+    world.runtime = ScriptedRuntime(RuntimeFault("ModelError", 424, 400))
+    with pytest.raises(OSError, match="down"):
+        world.admission(artifacts=broken).admit(upload, deadline=world.clock.monotonic() + 60)
+    version = world.registry.version("acme", "iris", 1)
+    assert (version.state, version.moving, len(world.artifacts.admitted)) == (State.REJECTED, True, 1)
+    for uploaded_at in (None, 0.0):
+        assert next_step(version, uploaded_at, stored=True, now=world.clock.time(), rules=SweepRules()) is Step.RESUME
+    # Its upload may have expired by then.
+    world.artifacts.incoming.clear()
+    assert world.admit(UploadedObject(upload.name, "")).version.moving is False
+    assert world.artifacts.admitted == {}
 
 
 def test_a_copy_of_an_earlier_event_goes_if_the_rules_refuse_the_artifact_now(world, make_version, make_archive):
