@@ -12,10 +12,11 @@ if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
     from mypy_boto3_sagemaker import SageMakerClient
     from mypy_boto3_sagemaker_runtime import SageMakerRuntimeClient
+    from mypy_boto3_sts import STSClient
 
     from mme_tenancy.aws.sweeping import EventsClient
 
-__all__ = ["dynamodb_client", "events_client", "logs_client", "runtime_client", "s3_client", "sagemaker_client"]
+__all__ = ["dynamodb_client", "events_client", "logs_client", "runtime_client", "s3_client", "sagemaker_client", "sts_client"]
 
 _CONNECT_SECONDS = 2
 
@@ -73,3 +74,9 @@ def logs_client(session: boto3.Session) -> Any:
     config = Config(retries={"mode": "standard", "total_max_attempts": 4}, connect_timeout=_CONNECT_SECONDS, read_timeout=30)
     client: Any = session.client
     return client("logs", config=config)
+
+
+def sts_client(session: boto3.Session) -> STSClient:
+    """The client that opens tenants' sessions: regional, short timeouts, because a caller waits."""
+    config = Config(retries={"mode": "standard", "total_max_attempts": 3}, connect_timeout=_CONNECT_SECONDS, read_timeout=5)
+    return session.client("sts", config=config)

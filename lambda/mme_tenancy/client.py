@@ -1,0 +1,219 @@
+"""The library for applications: a tenant's model by name, whatever stands behind it."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Protocol, Self, TypeVar, overload
+
+import boto3
+
+from mme_facts.grammar import GrammarError, check_model_id, check_tenant_id
+from mme_tenancy.aws.clients import dynamodb_client, runtime_client, sts_client
+from mme_tenancy.aws.dynamodb import DynamoRegistry
+from mme_tenancy.aws.sagemaker import SageMakerRuntime
+from mme_tenancy.aws.tenant_sessions import TenantSessions, assume_tenant
+from mme_tenancy.clock import Clock, SystemClock
+from mme_tenancy.errors import InvalidRequestError
+from mme_tenancy.invocation import InvocationRequest, Invoker, ModelReply
+from mme_tenancy.invocation_path import InvocationPath, PathSettings, Served
+from mme_tenancy.serializers import Json, Serializer
+
+__all__ = ["Answer", "AsyncTenantClient", "Path", "TenantClient"]
+
+_V = TypeVar("_V")
+_A = TypeVar("_A")
+_TIMEOUT_SECONDS = 60.0
+_ASYNC_THREADS = 64
+
+
+class Path(Protocol):
+    """The part of `InvocationPath` that clients use; `mme_tenancy.testing.FakeModels` is one without AWS."""
+
+    def invoke(self, tenant: str, model: str, request: InvocationRequest, *, deadline: float, sticky_key: str) -> Served:
+        """Invoke a tenant's model."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A model's answer.
+
+    Attributes:
+        body: the payload.
+        content_type: its media type.
+        version: id of the version that answered.
+        attempts: how many requests were sent for it.
+        cold: whether the model had to be loaded first.
+    """
+
+    body: bytes
+    content_type: str | None
+    version: str
+    attempts: int
+    cold: bool
+
+
+class TenantClient:
+    """Invokes tenants' models at SageMaker, by the routes of the registry; safe for threads.
+
+    It needs ``dynamodb:BatchGetItem`` on the registry's table and ``sagemaker:InvokeEndpoint``. With a session of the tenants' role it
+    reaches that tenant only. With ``tenant_role_arn`` it opens such a session for each tenant it acts for, so that a mistake of the
+    application cannot cross tenants. Close it, or use it in a ``with`` statement, to end the threads that renew routes.
+
+    Args:
+        table_name: the registry's table.
+        session: whose rights are used. Default: the process's own.
+        tenant_role_arn: role that is assumed for each tenant, with the tenant as its session tag. Default: none is.
+        settings: how long routes are kept, and limits of this process. Default: `PathSettings` as it stands.
+
+    Examples:
+        >>> client = TenantClient(table_name="registry")  # doctest: +SKIP
+        >>> client.predict("acme", "churn", [[1.0, 2.0]])  # doctest: +SKIP
+    """
+
+    def __init__(
+        self,
+        *,
+        table_name: str,
+        session: boto3.Session | None = None,
+        tenant_role_arn: str | None = None,
+        settings: PathSettings | None = None,
+    ) -> None:
+        session = boto3.Session() if session is None else session
+        clock = SystemClock()
+        renewals = ThreadPoolExecutor(2, thread_name_prefix="mme-routes")
+        tenancy, invoking = None, session
+        if tenant_role_arn is not None:
+            tenancy = TenantSessions(assume_tenant(sts_client(session), tenant_role_arn), clock)
+            invoking = tenancy.boto3_session(session.region_name)
+        path = InvocationPath(
+            DynamoRegistry(dynamodb_client(session), table_name),
+            Invoker(SageMakerRuntime(lambda seconds: runtime_client(invoking, seconds)), clock, random.random),
+            clock,
+            background=renewals.submit,
+            tenancy=tenancy,
+            settings=settings,
+        )
+        self._use(path, clock, partial(renewals.shutdown, wait=False, cancel_futures=True))
+
+    def _use(self, path: Path, clock: Clock, close: Callable[[], None]) -> None:
+        self._path, self._clock, self._close = path, clock, close
+
+    def close(self) -> None:
+        """End the threads that renew routes; calls under way end by themselves."""
+        self._close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def invoke(
+        self,
+        tenant: str,
+        model: str,
+        body: bytes,
+        *,
+        content_type: str | None = None,
+        accept: str | None = None,
+        timeout_seconds: float = _TIMEOUT_SECONDS,
+        sticky_key: str | None = None,
+        idempotent: bool = True,
+    ) -> Answer:
+        """Invoke a model with a payload.
+
+        Args:
+            tenant: the tenant's id.
+            model: the model's id.
+            body: the payload, at most 6,291,456 bytes.
+            content_type: its media type; ``None`` leaves it to the container.
+            accept: media type of the answer; ``None`` leaves it to the container.
+            timeout_seconds: when the answer is no longer wanted; cold models are waited for until then.
+            sticky_key: such as a user's id: the same version answers the same key while a canary runs. Default: chosen anew each time.
+            idempotent: whether the model may work on the payload twice when an answer is lost.
+
+        Raises:
+            TenancyError: one of its kinds, each a row of `mme_facts.problems`.
+        """
+        try:
+            check_tenant_id(tenant)
+            check_model_id(model)
+        except GrammarError as error:
+            raise InvalidRequestError.of_grammar(error) from error
+        if not timeout_seconds > 0:
+            raise InvalidRequestError.of_field("timeout_seconds", timeout_seconds, "a number above 0")
+        request = InvocationRequest(body, content_type, accept, idempotent=idempotent)
+        key = repr(random.random()) if sticky_key is None else sticky_key  # noqa: S311 - spreads requests, protects nothing
+        served = self._path.invoke(tenant, model, request, deadline=self._clock.monotonic() + timeout_seconds, sticky_key=key)
+        reply = served.outcome.answer()
+        return Answer(reply.body, reply.content_type, served.target.version, served.outcome.attempts, served.outcome.cold)
+
+    @overload
+    def predict(self, tenant: str, model: str, value: _V, *, serializer: Serializer[_V, _A], **options: Any) -> _A: ...
+    @overload
+    def predict(self, tenant: str, model: str, value: object, **options: Any) -> Any: ...
+    def predict(self, tenant: str, model: str, value: Any, *, serializer: Serializer[Any, Any] | None = None, **options: Any) -> Any:
+        """Invoke a model with a value and get a value back.
+
+        Args:
+            tenant: the tenant's id.
+            model: the model's id.
+            value: what the serializer takes.
+            serializer: how it is sent and read: `Json`, `Csv`, `Numpy` or your own. Default: `Json`.
+            **options: ``timeout_seconds``, ``sticky_key`` and ``idempotent`` of `invoke`.
+
+        Raises:
+            TenancyError: as `invoke`; `AnswerUnreadableError` when the answer is in another format.
+        """
+        serializer = Json() if serializer is None else serializer
+        kind = serializer.content_type
+        answer = self.invoke(tenant, model, serializer.dump(value), content_type=kind, accept=kind, **options)
+        return serializer.load(ModelReply(answer.body, answer.content_type))
+
+
+class AsyncTenantClient:
+    """`TenantClient` for asyncio, on threads of its own.
+
+    Threads instead of aiobotocore: that pins one botocore exactly, which would pin the boto3 of every application and of Lambda; and
+    this way both clients have one implementation. A cancelled call is no longer waited for, but its request goes on to its end.
+
+    Args:
+        client: the client whose calls are made.
+        threads: calls at the same time.
+    """
+
+    def __init__(self, client: TenantClient, *, threads: int = _ASYNC_THREADS) -> None:
+        self._client = client
+        self._threads = ThreadPoolExecutor(threads, thread_name_prefix="mme-tenant-client")
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the client and its threads; calls under way end by themselves."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        self._client.close()
+
+    async def invoke(self, tenant: str, model: str, body: bytes, **options: Any) -> Answer:
+        """As `TenantClient.invoke`."""
+        return await self._run(partial(self._client.invoke, tenant, model, body, **options))
+
+    @overload
+    async def predict(self, tenant: str, model: str, value: _V, *, serializer: Serializer[_V, _A], **options: Any) -> _A: ...
+    @overload
+    async def predict(self, tenant: str, model: str, value: object, **options: Any) -> Any: ...
+    async def predict(self, tenant: str, model: str, value: Any, **options: Any) -> Any:
+        """As `TenantClient.predict`."""
+        return await self._run(partial(self._client.predict, tenant, model, value, **options))
+
+    async def _run(self, call: Callable[[], _A]) -> _A:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, call)

@@ -1,0 +1,216 @@
+"""From a tenant's model to its answer: the one path that the API's function and applications share.
+
+It finds the route (`StaleCache`), keeps to the tenant's limits (`Fairness`), acts as the tenant, and invokes by the retry rules
+(`Invoker`). When SageMaker says that the target is gone, the route is read anew, and if it leads elsewhere now the request follows it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+from mme_tenancy.clock import Clock
+from mme_tenancy.errors import ModelNotFoundError, NoActiveVersionError, TenantNotFoundError
+from mme_tenancy.fairness import Fairness, Limits, Turn
+from mme_tenancy.invocation import InvocationRequest, Invoker, Outcome
+from mme_tenancy.registry import Registry, model_key, tenant_key
+from mme_tenancy.retries import Failure
+from mme_tenancy.routes import Model, Route, Target
+from mme_tenancy.stale_cache import Freshness, StaleCache
+from mme_tenancy.tenants import Tenant
+
+__all__ = ["Addressee", "InvocationPath", "PathSettings", "Served", "Tenancy"]
+
+_MODEL_IS_TO_BLAME = frozenset({Failure.MODEL_FAILED, Failure.WORKER_DIED, Failure.TIMED_OUT})
+
+
+@dataclass(frozen=True, slots=True)
+class Addressee:
+    """Who a request is for, as the registry says.
+
+    Attributes:
+        tenant: the tenant's record, if there is one.
+        model: the model's record, if there is one.
+    """
+
+    tenant: Tenant | None
+    model: Model | None
+
+    @property
+    def served(self) -> bool:
+        """Whether requests go anywhere."""
+        return self.tenant is not None and self.tenant.deleted_at is None and self.model is not None and self.model.route is not None
+
+
+@dataclass(frozen=True, slots=True)
+class PathSettings:
+    """How one process invokes.
+
+    Attributes:
+        freshness: how long routes and tenants' limits are good for. Default: 2 s, then renewed behind the caller's back for 30 s.
+        routes: routes that are kept; the least recently used goes.
+        in_flight: requests of one tenant at the same time.
+        cold_loads: models of one tenant at the same time that are being loaded, or may be.
+    """
+
+    freshness: Freshness = field(default_factory=Freshness)
+    routes: int = 10_000
+    in_flight: int = 64
+    cold_loads: int = 8
+
+
+class Tenancy(Protocol):
+    """Acts as a tenant."""
+
+    def acting_as(self, tenant: str) -> AbstractContextManager[None]:
+        """Within it, calls are made with the tenant's own rights only."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """How a request ended.
+
+    Attributes:
+        target: where it went last.
+        canary: whether that is the canary; ``None`` if the model has none.
+        outcome: how it ended there; attempts, waits and coldness are those of all targets.
+    """
+
+    target: Target
+    canary: bool | None
+    outcome: Outcome
+
+
+class InvocationPath:
+    """Invokes tenants' models; safe for threads.
+
+    Args:
+        registry: where tenants and routes are.
+        invoker: the retry rules.
+        clock: time.
+        background: runs a function soon, on another thread: routes are renewed there.
+        fairness: limits and circuit breakers. Default: its own.
+        tenancy: acts as the tenant while its model is invoked. Default: nobody does, the calls have the rights of the process.
+        settings: how long routes are kept, and limits of one process.
+    """
+
+    def __init__(
+        self,
+        registry: Registry,
+        invoker: Invoker,
+        clock: Clock,
+        *,
+        background: Callable[[Callable[[], None]], object],
+        fairness: Fairness | None = None,
+        tenancy: Tenancy | None = None,
+        settings: PathSettings | None = None,
+    ) -> None:
+        self._registry, self._invoker, self._tenancy = registry, invoker, tenancy
+        self._settings = PathSettings() if settings is None else settings
+        self._fairness = Fairness(clock) if fairness is None else fairness
+        self._clock = clock
+        self._addressees: StaleCache[tuple[str, str], Addressee] = StaleCache(
+            self._read,
+            clock,
+            freshness=self._settings.freshness,
+            entries=self._settings.routes,
+            keep=lambda addressee: addressee.served,
+            background=background,
+        )
+
+    def invoke(
+        self,
+        tenant: str,
+        model: str,
+        request: InvocationRequest,
+        *,
+        deadline: float,
+        sticky_key: str,
+        began: Callable[[Target, bool | None], None] = lambda _target, _canary: None,
+    ) -> Served:
+        """Invoke a tenant's model.
+
+        Args:
+            tenant: its id.
+            model: the model's id.
+            request: the request.
+            deadline: when the answer is wanted, on the monotonic clock.
+            sticky_key: requests with the same key go to the same version while a canary runs.
+            began: told where the request goes, and whether that is the canary, before it goes there.
+
+        Raises:
+            TenantNotFoundError: there is no such tenant.
+            ModelNotFoundError: the tenant has no such model.
+            NoActiveVersionError: the model has no active version.
+            ThrottledError: the tenant is above its limits.
+            ModelLoadingError: too many of the tenant's models are being loaded.
+            ModelFailedError: the model kept failing and rests.
+            UnavailableError: the registry or the tenant's session cannot be had.
+            PayloadTooLargeError: the body is above SageMaker's limit.
+            InvalidRequestError: a header cannot be sent.
+        """
+        request.check()
+        key = (tenant, model)
+        route, limits = self._route(self._addressees.get(key), tenant, model)
+        served = self._once(tenant, route, limits, request, deadline, sticky_key, began)
+        if served.outcome.failure is not Failure.TARGET_GONE:
+            return served
+        route, limits = self._route(self._addressees.refresh(key), tenant, model)
+        if route.choose(sticky_key) == served.target or self._clock.monotonic() >= deadline:
+            return served
+        return _joined(served, self._once(tenant, route, limits, request, deadline, sticky_key, began))
+
+    def _once(
+        self,
+        tenant: str,
+        route: Route,
+        limits: Limits,
+        request: InvocationRequest,
+        deadline: float,
+        sticky_key: str,
+        began: Callable[[Target, bool | None], None],
+    ) -> Served:
+        target = route.choose(sticky_key)
+        canary = None if route.canary is None else target != route.active
+        began(target, canary)
+        acting = nullcontext() if self._tenancy is None else self._tenancy.acting_as(tenant)
+        with self._fairness.turn(tenant, target.target_model, limits) as turn, acting:
+            outcome = self._invoker.invoke(target, request, deadline=deadline)
+            _tell(turn, outcome)
+        return Served(target, canary, outcome)
+
+    def _read(self, key: tuple[str, str]) -> Addressee:
+        tenant, model = key
+        return Addressee(*self._registry.read(tenant_key(tenant), model_key(tenant, model)))
+
+    def _route(self, addressee: Addressee, tenant: str, model: str) -> tuple[Route, Limits]:
+        if addressee.tenant is None:
+            raise TenantNotFoundError(tenant)
+        addressee.tenant.check_open()
+        if addressee.model is None:
+            raise ModelNotFoundError(tenant, model)
+        if addressee.model.route is None:
+            raise NoActiveVersionError(model)
+        rate = addressee.tenant.quotas.requests_per_second
+        return addressee.model.route, Limits(rate, self._settings.in_flight, self._settings.cold_loads)
+
+
+def _tell(turn: Turn, outcome: Outcome) -> None:
+    if outcome.reply is not None or outcome.failure is Failure.INPUT_REJECTED:
+        turn.answer()
+    elif outcome.failure in _MODEL_IS_TO_BLAME:
+        turn.blame()
+
+
+def _joined(first: Served, second: Served) -> Served:
+    before, after = first.outcome, second.outcome
+    outcome = replace(
+        after,
+        attempts=before.attempts + after.attempts,
+        cold=before.cold or after.cold,
+        waited_seconds=before.waited_seconds + after.waited_seconds,
+    )
+    return replace(second, outcome=outcome)

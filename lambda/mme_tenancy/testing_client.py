@@ -1,0 +1,94 @@
+"""A `TenantClient` without AWS, for the tests of applications: models are functions, failures are scripted, every call is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from mme_facts.grammar import VersionId
+from mme_tenancy.client import TenantClient
+from mme_tenancy.clock import Clock
+from mme_tenancy.errors import ModelNotFoundError, TenancyError, TenantNotFoundError
+from mme_tenancy.invocation import InvocationRequest, ModelReply, Outcome
+from mme_tenancy.invocation_path import Served
+from mme_tenancy.routes import Target
+from mme_tenancy.testing import FakeClock
+
+__all__ = ["FakeTenantClient", "SeenRequest"]
+
+_DIGEST = "0" * 64
+
+
+@dataclass(frozen=True, slots=True)
+class SeenRequest:
+    """A request that a fake model got.
+
+    Attributes:
+        tenant: the tenant's id.
+        model: the model's id.
+        request: the payload and its headers.
+        sticky_key: what chose the version.
+    """
+
+    tenant: str
+    model: str
+    request: InvocationRequest
+    sticky_key: str
+
+
+@dataclass(slots=True)
+class _Models:
+    """The path of a fake client."""
+
+    models: dict[tuple[str, str], Callable[[bytes], bytes]] = field(default_factory=dict)
+    failures: list[TenancyError] = field(default_factory=list)
+    seen: list[SeenRequest] = field(default_factory=list)
+
+    def invoke(self, tenant: str, model: str, request: InvocationRequest, *, deadline: float, sticky_key: str) -> Served:
+        """Answer by the model's function; a deadline changes nothing."""
+        del deadline
+        request.check()
+        self.seen.append(SeenRequest(tenant, model, request, sticky_key))
+        if self.failures:
+            raise self.failures.pop(0)
+        answer = self.models.get((tenant, model))
+        if answer is None:
+            raise ModelNotFoundError(tenant, model) if any(owner == tenant for owner, _ in self.models) else TenantNotFoundError(tenant)
+        version = str(VersionId.of(1, _DIGEST))
+        reply = ModelReply(answer(request.body), request.accept)
+        target = Target("fake", "AllTraffic", version, f"{tenant}/{model}/{version}.tar.gz")
+        return Served(target, None, Outcome(reply, None, None, None, 1, False, 0.0))
+
+
+class FakeTenantClient(TenantClient):
+    """A `TenantClient` whose models are functions of this process: the same checks of arguments, no AWS, no waiting.
+
+    Args:
+        clock: time. Default: one that stands still.
+
+    Examples:
+        >>> from mme_tenancy.testing_client import FakeTenantClient
+        >>> client = FakeTenantClient()
+        >>> client.serve("acme", "echo", lambda body: body)
+        >>> client.predict("acme", "echo", [1, 2])
+        [1, 2]
+        >>> [seen.model for seen in client.seen]
+        ['echo']
+    """
+
+    def __init__(self, clock: Clock | None = None) -> None:
+        self._models = _Models()
+        self._use(self._models, FakeClock() if clock is None else clock, lambda: None)
+
+    @property
+    def seen(self) -> list[SeenRequest]:
+        """Every request so far, in order."""
+        return self._models.seen
+
+    def serve(self, tenant: str, model: str, answer: Callable[[bytes], bytes]) -> None:
+        """From now on the model answers a payload with ``answer(payload)``."""
+        self._models.models[tenant, model] = answer
+
+    def fail_next(self, *errors: TenancyError) -> None:
+        """The next requests end with these errors, in order, such as ``ThrottledError("slow down", retry_after_seconds=1)``."""
+        self._models.failures.extend(errors)

@@ -1,0 +1,114 @@
+from __future__ import annotations
+
+import asyncio
+
+import numpy as np
+import pytest
+
+from mme_tenancy.client import AsyncTenantClient
+from mme_tenancy.errors import AnswerUnreadableError, InvalidRequestError, ModelNotFoundError, TenantNotFoundError, ThrottledError
+from mme_tenancy.serializers import Csv, Json, Numpy
+from mme_tenancy.testing_client import FakeTenantClient
+
+
+@pytest.fixture
+def client():
+    client = FakeTenantClient()
+    client.serve("acme", "echo", lambda body: body)
+    client.serve("acme", "noise", lambda _body: b"\xff{")
+    return client
+
+
+def test_an_answer_says_what_answered(client):
+    answer = client.invoke("acme", "echo", b"1,2", content_type="text/csv", accept="text/csv", sticky_key="u1")
+    assert (answer.body, answer.content_type, answer.version, answer.attempts, answer.cold) == (
+        b"1,2",
+        "text/csv",
+        "v1-000000000000",
+        1,
+        False,
+    )
+    (seen,) = client.seen
+    assert (seen.tenant, seen.model, seen.sticky_key, seen.request.idempotent) == ("acme", "echo", "u1", True)
+
+
+@pytest.mark.parametrize("value", [[[1.5, 2], ["a", None]], {"größe": True}])
+def test_json_goes_there_and_back(client, value):
+    assert client.predict("acme", "echo", value) == value
+    assert client.seen[0].request.content_type == client.seen[0].request.accept == "application/json"
+
+
+def test_csv_goes_there_and_comes_back_as_text(client):
+    assert client.predict("acme", "echo", [[1, 2.5], ["a,b", 'say "x"']], serializer=Csv()) == [["1", "2.5"], ["a,b", 'say "x"']]
+
+
+def test_arrays_go_there_and_back(client):
+    array = np.arange(6, dtype=np.float32).reshape(2, 3)
+    answered = client.predict("acme", "echo", array, serializer=Numpy())
+    assert answered.dtype == np.float32
+    assert np.array_equal(answered, array)
+
+
+def test_what_json_and_arrays_cannot_hold_is_refused_before_anything_is_sent(client):
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        client.predict("acme", "echo", [float("nan")])
+    with pytest.raises(ValueError, match="pickle"):
+        client.predict("acme", "echo", np.array([object()]), serializer=Numpy())
+    assert client.seen == []
+
+
+@pytest.mark.parametrize("serializer", [Json(), Csv(), Numpy()])
+def test_an_answer_in_another_format_is_an_error_of_the_tree(client, serializer):
+    with pytest.raises(AnswerUnreadableError, match="the model's answer"):
+        client.predict("acme", "noise", [[1]], serializer=serializer)
+
+
+@pytest.mark.parametrize(
+    ("tenant", "model", "field"), [("Acme", "echo", "tenant"), ("acme", "../echo", "model"), ("acme/x", "echo", "tenant")]
+)
+def test_names_outside_the_grammar_are_refused(client, tenant, model, field):
+    with pytest.raises(InvalidRequestError) as refused:
+        client.invoke(tenant, model, b"")
+    assert refused.value.field == field
+
+
+@pytest.mark.parametrize("seconds", [0, -1, float("nan")])
+def test_a_time_limit_that_allows_nothing_is_refused(client, seconds):
+    with pytest.raises(InvalidRequestError, match="timeout_seconds"):
+        client.invoke("acme", "echo", b"", timeout_seconds=seconds)
+
+
+def test_the_fake_knows_what_is_not_there_and_fails_when_told_to(client):
+    with pytest.raises(TenantNotFoundError):
+        client.invoke("nobody", "echo", b"")
+    with pytest.raises(ModelNotFoundError):
+        client.invoke("acme", "other", b"")
+    client.fail_next(ThrottledError("slow down", retry_after_seconds=1))
+    with pytest.raises(ThrottledError):
+        client.invoke("acme", "echo", b"")
+    assert client.invoke("acme", "echo", b"1").body == b"1"
+
+
+def test_without_a_sticky_key_each_request_has_its_own(client):
+    for _ in range(5):
+        client.invoke("acme", "echo", b"")
+    assert len({seen.sticky_key for seen in client.seen}) == 5
+
+
+def test_the_asyncio_client_makes_the_same_calls_at_the_same_time(client):
+    async def calls():
+        async with AsyncTenantClient(client, threads=8) as several:
+            first = await several.invoke("acme", "echo", b"1", accept="text/csv")
+            return first, await asyncio.gather(*(several.predict("acme", "echo", [number]) for number in range(50)))
+
+    first, rest = asyncio.run(calls())
+    assert (first.body, rest) == (b"1", [[number] for number in range(50)])
+
+
+def test_an_error_reaches_the_awaiting_caller(client):
+    async def call():
+        async with AsyncTenantClient(client) as one:
+            await one.invoke("acme", "other", b"")
+
+    with pytest.raises(ModelNotFoundError):
+        asyncio.run(call())

@@ -1,0 +1,240 @@
+from __future__ import annotations
+
+from collections import deque
+from contextlib import contextmanager
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mme_tenancy.errors import (
+    ModelFailedError,
+    ModelNotFoundError,
+    NoActiveVersionError,
+    PayloadTooLargeError,
+    TenantDeletedError,
+    TenantNotFoundError,
+    ThrottledError,
+    UnavailableError,
+)
+from mme_tenancy.fairness import Breaker, Fairness
+from mme_tenancy.invocation import InvocationRequest, Invoker, ModelReply
+from mme_tenancy.invocation_path import InvocationPath
+from mme_tenancy.registry import Change
+from mme_tenancy.retries import Failure, RuntimeFault
+from mme_tenancy.routes import Model, Route
+from mme_tenancy.tenants import Quotas, Tenant
+from mme_tenancy.testing import MemoryRegistry, ScriptedRuntime
+
+NOW = "2026-11-29T12:00:00.000Z"
+REQUEST = InvocationRequest(b"1,2", "text/csv")
+REPLY = ModelReply(b"1.0", "text/csv")
+GONE = RuntimeFault("ValidationError", 400, message="Endpoint shared of account 123456789012 not found.")
+OLD = Route("shared", "AllTraffic", "v1-0123456789ab", "acme/iris/v1-0123456789ab.tar.gz")
+NEW = Route("moved", "AllTraffic", "v2-0123456789ab", "acme/iris/v2-0123456789ab.tar.gz")
+
+
+class CountingRegistry(MemoryRegistry):
+    """Counts reads; ``down`` makes them fail."""
+
+    def __init__(self):
+        super().__init__()
+        self.reads, self.down = 0, False
+
+    def read(self, *keys):
+        self.reads += 1
+        if self.down:
+            raise UnavailableError("down")
+        return super().read(*keys)
+
+
+class Acting:
+    """Keeps who acted."""
+
+    def __init__(self):
+        self.now, self.all = None, []
+
+    @contextmanager
+    def acting_as(self, tenant):
+        self.now = tenant
+        self.all.append(tenant)
+        yield
+        self.now = None
+
+
+@pytest.fixture
+def registry():
+    registry = CountingRegistry()
+    registry.write(Change(None, Tenant("acme", NOW, NOW, quotas=Quotas(10, 10**6, 10))))
+    registry.write(Change(None, Model("acme", "iris", 1, NOW, NOW, OLD)))
+    return registry
+
+
+@pytest.fixture
+def soon():
+    return []
+
+
+@pytest.fixture
+def make_path(registry, clock, soon):
+    def make(*script, **options):
+        runtime = ScriptedRuntime(*script, clock=clock, attempt_seconds=0.01)
+        path = InvocationPath(registry, Invoker(runtime, clock, lambda: 0.5), clock, background=soon.append, **options)
+        return path, runtime
+
+    return make
+
+
+def invoke(path, clock, model="iris", tenant="acme", seconds=10.0, sticky_key="u1", **options):
+    return path.invoke(tenant, model, REQUEST, deadline=clock.monotonic() + seconds, sticky_key=sticky_key, **options)
+
+
+def reroute(registry, route):
+    before = registry.model("acme", "iris")
+    registry.write(Change(before, replace(before, route=route, rev=before.rev + 1)))
+
+
+def test_a_request_goes_where_the_route_says_and_the_route_is_read_once(make_path, registry, clock):
+    path, runtime = make_path(REPLY)
+    for _ in range(3):
+        assert invoke(path, clock).outcome.answer() == REPLY
+    assert registry.reads == 1
+    assert {target for target, _, _ in runtime.calls} == {OLD.active}
+
+
+def test_a_new_route_is_followed_after_the_old_one_was_renewed_behind(make_path, registry, clock, soon):
+    path, _ = make_path(REPLY)
+    invoke(path, clock)
+    reroute(registry, NEW)
+    clock.sleep(2)
+    assert invoke(path, clock).target == OLD.active
+    soon.pop()()
+    assert invoke(path, clock).target == NEW.active
+
+
+def test_a_target_that_is_gone_makes_the_request_follow_the_new_route_at_once(make_path, registry, clock):
+    path, _ = make_path(REPLY, GONE, REPLY)
+    invoke(path, clock)
+    reroute(registry, NEW)
+    began = []
+    served = invoke(path, clock, began=lambda target, canary: began.append((target, canary)))
+    assert (served.target, served.outcome.attempts, served.outcome.answer()) == (NEW.active, 2, REPLY)
+    assert began == [(OLD.active, None), (NEW.active, None)]
+    assert registry.reads == 2
+
+
+def test_a_target_that_is_gone_for_good_is_not_tried_again(make_path, clock, registry):
+    path, runtime = make_path(GONE)
+    served = invoke(path, clock)
+    assert (served.outcome.failure, len(runtime.calls), registry.reads) == (Failure.TARGET_GONE, 1, 2)
+
+
+def test_a_model_that_was_retired_is_not_found_once_its_target_is_gone(make_path, registry, clock):
+    path, _ = make_path(REPLY, GONE)
+    invoke(path, clock)
+    reroute(registry, None)
+    with pytest.raises(NoActiveVersionError):
+        invoke(path, clock)
+
+
+def test_a_canary_gets_its_keys_and_says_so(make_path, registry, clock):
+    canary = replace(OLD, canary=replace_canary(OLD, NEW, 50.0))
+    reroute(registry, canary)
+    path, _ = make_path(REPLY)
+    served = [invoke(path, clock, sticky_key=f"user-{number}") for number in range(9)]
+    assert {(each.target.version == NEW.version, each.canary) for each in served} == {(True, True), (False, False)}
+
+
+def test_a_missing_tenant_model_or_route_has_its_own_error_and_is_not_remembered(make_path, registry, clock):
+    path, _ = make_path(REPLY)
+    with pytest.raises(TenantNotFoundError):
+        invoke(path, clock, tenant="nobody")
+    with pytest.raises(ModelNotFoundError):
+        invoke(path, clock, model="other")
+    registry.write(Change(None, Model("acme", "other", 1, NOW, NOW)))
+    with pytest.raises(NoActiveVersionError):
+        invoke(path, clock, model="other")
+    before = registry.model("acme", "other")
+    registry.write(Change(before, replace(before, route=NEW, rev=2)))
+    assert invoke(path, clock, model="other").target == NEW.active
+
+
+def test_a_deleted_tenant_is_refused(make_path, registry, clock):
+    before = registry.tenant("acme")
+    registry.write(Change(before, replace(before, deleted_at=NOW, rev=2)))
+    path, runtime = make_path(REPLY)
+    with pytest.raises(TenantDeletedError):
+        invoke(path, clock)
+    assert runtime.calls == []
+
+
+def test_a_registry_that_is_down_does_not_matter_while_the_route_is_known(make_path, registry, clock):
+    path, _ = make_path(REPLY)
+    invoke(path, clock)
+    registry.down = True
+    clock.sleep(100)
+    assert invoke(path, clock).outcome.answer() == REPLY
+    with pytest.raises(UnavailableError):
+        invoke(path, clock, model="other")
+
+
+def test_the_tenants_own_limit_holds(make_path, clock):
+    path, runtime = make_path(REPLY)
+    for _ in range(10):
+        invoke(path, clock)
+    with pytest.raises(ThrottledError):
+        deque((invoke(path, clock) for _ in range(3)), maxlen=0)
+    assert 10 <= len(runtime.calls) < 13
+
+
+def test_a_model_that_keeps_failing_rests_and_others_do_not(make_path, registry, clock):
+    path, runtime = make_path(RuntimeFault("ModelError", 424, 501), fairness=Fairness(clock, breaker=Breaker(2)))
+    for _ in range(2):
+        assert invoke(path, clock).outcome.failure is Failure.MODEL_FAILED
+    with pytest.raises(ModelFailedError, match="given a rest"):
+        invoke(path, clock)
+    assert len(runtime.calls) == 2
+
+
+def test_an_input_that_the_model_refuses_is_not_the_models_fault(make_path, clock):
+    path, runtime = make_path(RuntimeFault("ModelError", 424, 400), fairness=Fairness(clock, breaker=Breaker(2)))
+    for _ in range(5):
+        invoke(path, clock)
+    assert len(runtime.calls) == 5
+
+
+def test_the_model_is_invoked_as_its_tenant_and_nobody_acts_afterwards(make_path, clock):
+    acting = Acting()
+    path, runtime = make_path(REPLY, tenancy=acting)
+    during = []
+    invoke_once = runtime.invoke
+    runtime.invoke = lambda *arguments: during.append(acting.now) or invoke_once(*arguments)
+    invoke(path, clock)
+    assert (during, acting.now, acting.all) == (["acme"], None, ["acme"])
+
+
+def test_a_body_above_the_limit_reads_nothing(make_path, registry, clock):
+    path, _ = make_path(REPLY)
+    with pytest.raises(PayloadTooLargeError):
+        path.invoke("acme", "iris", InvocationRequest(bytes(7_000_000)), deadline=clock.monotonic() + 1, sticky_key="")
+    assert registry.reads == 0
+
+
+@given(st.lists(st.sampled_from([GONE, REPLY, RuntimeFault("ModelNotReadyException", 429)]), min_size=1, max_size=12), st.floats(0.5, 5))
+def test_a_request_never_passes_its_deadline_by_more_than_an_attempt(faults, seconds):
+    from mme_tenancy.testing import FakeClock
+
+    clock, registry = FakeClock(), MemoryRegistry()
+    registry.write(Change(None, Tenant("acme", NOW, NOW)))
+    registry.write(Change(None, Model("acme", "iris", 1, NOW, NOW, OLD)))
+    invoker = Invoker(ScriptedRuntime(*faults, clock=clock, attempt_seconds=0.1), clock, lambda: 0.5)
+    path, began = InvocationPath(registry, invoker, clock, background=lambda _function: None), clock.monotonic()
+    invoke(path, clock, seconds=seconds)
+    assert clock.monotonic() - began <= seconds + 0.2
+
+
+def replace_canary(route, other, percent):
+    from mme_tenancy.routes import Canary
+
+    return Canary(other.version, other.target_model, percent)
