@@ -157,6 +157,7 @@ class MultiTenantInference(Construct):
             administrator's role, which opens them, are then made only with ``direct_access``. Default: IAM authorization.
         admin_trusted: who may assume the platform administrator's role. Default: principals of the account whose own policies allow it.
         log_settings: how long logs are kept. Default: three months; they stay when the stack is deleted.
+        isolation: whether the invocation function may invoke only as the request's tenant, see `TenantApi`. Default: yes.
         account_logging: whether the account's CloudWatch role for API Gateway is set here, see `TenantApi`. Default: no.
 
     Raises:
@@ -186,6 +187,7 @@ class MultiTenantInference(Construct):
         authorizer: CognitoAuthorizer | LambdaAuthorizer | None = None,
         admin_trusted: iam.IPrincipal | None = None,
         log_settings: LogSettings | None = None,
+        isolation: bool = True,
         account_logging: bool = False,
     ) -> None:
         super().__init__(scope, id)
@@ -222,6 +224,8 @@ class MultiTenantInference(Construct):
             onboarding_settings=functions.onboarding,
             invocation_settings=functions.invocation,
             log_settings=log_settings,
+            isolation=isolation,
+            dedicated_endpoints=[] if self.dedicated is None else [self.dedicated],
             account_logging=account_logging,
             account_logging_removal_policy=log_settings.removal_policy,
             private_endpoint=None if private_access is None else private_access.execute_api,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import aws_cdk as cdk
 from aws_cdk import aws_iam as iam
@@ -11,7 +11,7 @@ from constructs import Construct
 
 from mme_constructs.acknowledge import acknowledge_wildcards
 from mme_constructs.errors import AuthorizerError
-from mme_constructs.stack_of import stack_of
+from mme_constructs.tenant_rights import TENANT, allow_components, allow_models
 from mme_constructs.trust import check_trusted
 from mme_facts.grammar import TENANT_TAG, tenant_pattern
 
@@ -19,19 +19,9 @@ if TYPE_CHECKING:
     from mme_constructs.artifact_store import ModelArtifactStore
     from mme_constructs.endpoint_interface import IMultiModelEndpoint
     from mme_constructs.tenant_api import TenantApi
+    from mme_constructs.tenant_rights import DedicatedEndpoint
 
-__all__ = ["DedicatedEndpoint", "TenantAccess"]
-
-_TENANT = f"${{aws:PrincipalTag/{TENANT_TAG}}}"
-_INVOKE = ["sagemaker:InvokeEndpoint"]
-
-
-class DedicatedEndpoint(Protocol):
-    """An endpoint of inference components."""
-
-    @property
-    def endpoint_arn(self) -> str:
-        """Its ARN."""
+__all__ = ["TenantAccess"]
 
 
 class TenantAccess(Construct):
@@ -106,11 +96,9 @@ class TenantAccess(Construct):
         if api.takes_signatures:
             self._allow_paths(api)
         if store is not None:
-            store.grant_put_incoming(self.role, tenant=_TENANT)
-        for endpoint in endpoints:
-            endpoint.grant_invoke_tenant(self.role, _TENANT)
-        if dedicated_endpoints:
-            self._allow_components(dedicated_endpoints)
+            store.grant_put_incoming(self.role, tenant=TENANT)
+        allow_models(self.role, endpoints)
+        allow_components(self.role, dedicated_endpoints)
 
     def _allow_paths(self, api: TenantApi) -> None:
         self.role.add_to_policy(
@@ -118,10 +106,10 @@ class TenantAccess(Construct):
                 actions=["execute-api:Invoke"],
                 resources=[
                     api.arn_for("GET", "/openapi.json"),
-                    api.arn_for("GET", f"/tenants/{_TENANT}"),
-                    api.arn_for("GET", f"/tenants/{tenant_pattern(_TENANT)}"),
-                    api.arn_for("POST", f"/tenants/{tenant_pattern(_TENANT)}"),
-                    api.arn_for("DELETE", f"/tenants/{_TENANT}/models/*"),
+                    api.arn_for("GET", f"/tenants/{TENANT}"),
+                    api.arn_for("GET", f"/tenants/{tenant_pattern(TENANT)}"),
+                    api.arn_for("POST", f"/tenants/{tenant_pattern(TENANT)}"),
+                    api.arn_for("DELETE", f"/tenants/{TENANT}/models/*"),
                 ],
             )
         )
@@ -133,25 +121,4 @@ class TenantAccess(Construct):
                 own: "Every path below the tenant's own; the part before the wildcard ends in a slash.",
                 models: "Every model and version of the tenant's own may be deleted by it, but not the tenant.",
             },
-        )
-
-    def _allow_components(self, endpoints: Sequence[DedicatedEndpoint]) -> None:
-        components = stack_of(self).format_arn(service="sagemaker", resource="inference-component", resource_name="*")
-        owner = {f"aws:ResourceTag/{TENANT_TAG}": _TENANT}
-        arns = [endpoint.endpoint_arn for endpoint in endpoints]
-        self.role.add_to_policy(
-            iam.PolicyStatement(
-                actions=_INVOKE,
-                resources=arns,
-                conditions={"Null": {"sagemaker:TargetModel": "true"}},
-            )
-        )
-        # It names the endpoints too, the required resource of the action (Service Authorization Reference).
-        self.role.add_to_policy(iam.PolicyStatement(actions=_INVOKE, resources=[*arns, components], conditions={"StringEquals": owner}))
-        self.role.add_to_policy(
-            iam.PolicyStatement(effect=iam.Effect.DENY, actions=_INVOKE, resources=[components], conditions={"StringNotEquals": owner})
-        )
-        acknowledge_wildcards(
-            self.role,
-            {":inference-component/*": "The component's resource tag decides whose it is; a condition compares it with the session's."},
         )

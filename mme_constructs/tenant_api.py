@@ -20,6 +20,7 @@ from mme_constructs.gateway_responses import add_problem_responses
 from mme_constructs.pool import ModelPool, function_environment
 from mme_constructs.resuming import grant_resume
 from mme_constructs.tenant_function import FunctionSettings, LogSettings, TenantFunction
+from mme_constructs.tenant_isolation import TenantIsolation
 from mme_facts import environment as variables
 from mme_facts.admission import ARTIFACT_BYTES
 from mme_facts.api import OPERATIONS, Function
@@ -29,8 +30,10 @@ if TYPE_CHECKING:
     from aws_cdk import aws_ec2 as ec2
 
     from mme_constructs.artifact_store import ModelArtifactStore
+    from mme_constructs.endpoint_interface import IMultiModelEndpoint
     from mme_constructs.telemetry_settings import TelemetrySettings
     from mme_constructs.tenant_registry import TenantRegistry
+    from mme_constructs.tenant_rights import DedicatedEndpoint
 
 __all__ = ["STAGE", "TenantApi", "Throttle"]
 
@@ -89,6 +92,11 @@ class TenantApi(Construct):
         invocation_settings: size and limits of the invocation function. Default: 1,024 MB, 29 s, the gateway's own limit.
         telemetry: what the invocation function logs of each request. Default: `TelemetrySettings` as it stands.
         log_settings: how long logs are kept. Default: three months.
+        isolation: whether the invocation function holds no right to invoke and assumes a role that is confined to the request's tenant
+            (`TenantIsolation`). Without it each invocation saves an STS call an hour, and a bug in routing could reach another tenant's
+            model: only for platforms all of whose tenants trust each other. Default: yes.
+        dedicated_endpoints: endpoints of inference components that the invocation function may invoke as the request's tenant, with
+            ``isolation``. Default: none.
         account_logging: whether this construct sets the account's CloudWatch role, as the first or only API of an account must. The setting
             is shared by all APIs of the account and region, so it stays when the stack goes. Default: no, it is set elsewhere.
         account_logging_removal_policy: what happens to that setting with the stack. Default: it stays.
@@ -117,6 +125,8 @@ class TenantApi(Construct):
         invocation_settings: FunctionSettings | None = None,
         telemetry: TelemetrySettings | None = None,
         log_settings: LogSettings | None = None,
+        isolation: bool = True,
+        dedicated_endpoints: Sequence[DedicatedEndpoint] = (),
         account_logging: bool = False,
         account_logging_removal_policy: cdk.RemovalPolicy = cdk.RemovalPolicy.RETAIN,
         private_endpoint: ec2.IInterfaceVpcEndpoint | None = None,
@@ -160,12 +170,20 @@ class TenantApi(Construct):
         )
         """The function behind invocations."""
         registry.grant_read_routes(self.invocation.role)
-        for pool in pools:
-            pool.endpoint.grant_invoke(self.invocation.role)
+        self.isolation = self._isolate([pool.endpoint for pool in pools], dedicated_endpoints) if isolation else None
+        """The role that the invocation function assumes for each tenant; ``None`` if it invokes with its own rights."""
+        if self.isolation is None:
+            for pool in pools:
+                pool.endpoint.grant_invoke(self.invocation.role)
         self.api = self._build_api(Throttle() if throttle is None else throttle, log_settings, private_endpoint)
         """The REST API."""
         if account_logging:
             self._build_account_logging(account_logging_removal_policy)
+
+    def _isolate(self, endpoints: Sequence[IMultiModelEndpoint], dedicated: Sequence[DedicatedEndpoint]) -> TenantIsolation:
+        isolation = TenantIsolation(self, "Isolation", function=self.invocation, endpoints=endpoints, dedicated_endpoints=dedicated)
+        self.invocation.function.add_environment(variables.TENANT_ROLE_ARN, isolation.role.role_arn)
+        return isolation
 
     @property
     def url(self) -> str:

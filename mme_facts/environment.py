@@ -21,6 +21,7 @@ __all__ = [
     "SWEEP_TIMES",
     "TABLE_NAME",
     "TELEMETRY",
+    "TENANT_ROLE_ARN",
     "CallerSource",
     "Callers",
     "Pool",
@@ -46,6 +47,8 @@ RETIRED_SECONDS = "MME_RETIRED_SECONDS"
 TELEMETRY = "MME_TELEMETRY"
 """What `mme_facts.telemetry.LineSettings.dump` wrote."""
 CALLERS = "MME_CALLERS"
+TENANT_ROLE_ARN = "MME_TENANT_ROLE_ARN"
+"""The role that the invocation function assumes for each tenant; unset: it invokes with its own rights."""
 SWEEP_TIMES = "MME_SWEEP_TIMES"
 
 
