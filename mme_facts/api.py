@@ -5,7 +5,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-__all__ = ["OPERATIONS", "STICKY_KEY_HEADER", "STICKY_KEY_PATTERN", "Function", "Operation", "Role"]
+__all__ = [
+    "LEAST_TIMEOUT_SECONDS",
+    "OPERATIONS",
+    "REQUEST_TIMEOUT_HEADER",
+    "STICKY_KEY_HEADER",
+    "STICKY_KEY_PATTERN",
+    "Function",
+    "Operation",
+    "Role",
+]
+
+REQUEST_TIMEOUT_HEADER = "X-Request-Timeout"
+"""Header of invocations: so many seconds the caller waits; the gateway's own limit holds besides."""
+LEAST_TIMEOUT_SECONDS = 1
+"""The least that a caller may wait: the shortest read timeout that there is a client for."""
 
 STICKY_KEY_HEADER = "X-Mme-Sticky-Key"
 """Header of invocations: while a canary runs, requests with the same value go to the same version."""

@@ -55,7 +55,6 @@ PROBLEMS = {
         Problem("payload-too-large", 413, "The body is too large"),
         Problem("unsupported-media-type", 415, "The body has a media type that is not accepted"),
         Problem("model-failed", 502, "The model failed"),
-        Problem("answer-unreadable", 502, "The model's answer cannot be read"),
         Problem("answer-too-large", 502, "The model's answer is too large"),
         Problem("model-rejected-input", 422, "The model rejected the input"),
         Problem("throttled", 429, "Too many requests"),

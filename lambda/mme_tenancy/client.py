@@ -13,14 +13,18 @@ from typing import Any, Protocol, Self, TypeVar, overload
 import boto3
 
 from mme_facts.grammar import GrammarError, check_model_id, check_tenant_id
+from mme_facts.telemetry import LineSettings
 from mme_tenancy.aws.clients import dynamodb_client, runtime_client, sts_client
 from mme_tenancy.aws.dynamodb import DynamoRegistry
+from mme_tenancy.aws.failures import or_unavailable
 from mme_tenancy.aws.sagemaker import SageMakerRuntime
 from mme_tenancy.aws.tenant_sessions import TenantSessions, assume_tenant
 from mme_tenancy.clock import Clock, SystemClock
-from mme_tenancy.errors import InvalidRequestError
+from mme_tenancy.errors import InvalidRequestError, TenancyError
 from mme_tenancy.invocation import InvocationRequest, Invoker, ModelReply
-from mme_tenancy.invocation_path import InvocationPath, PathSettings, Served
+from mme_tenancy.invocation_path import InvocationPath, PathSettings, Served, looked_up_in
+from mme_tenancy.request_line import RequestLine
+from mme_tenancy.routes import Target
 from mme_tenancy.serializers import Json, Serializer
 
 __all__ = ["Answer", "AsyncTenantClient", "Path", "TenantClient"]
@@ -29,13 +33,24 @@ _V = TypeVar("_V")
 _A = TypeVar("_A")
 _TIMEOUT_SECONDS = 60.0
 _ASYNC_THREADS = 64
+_LINE = LineSettings()
+_OK = 200
 
 
 class Path(Protocol):
     """The part of `InvocationPath` that clients use; `mme_tenancy.testing.FakeModels` is one without AWS."""
 
-    def invoke(self, tenant: str, model: str, request: InvocationRequest, *, deadline: float, sticky_key: str) -> Served:
-        """Invoke a tenant's model."""
+    def invoke(
+        self,
+        tenant: str,
+        model: str,
+        request: InvocationRequest,
+        *,
+        deadline: float,
+        sticky_key: str,
+        began: Callable[[Target, bool | None], None] = ...,
+    ) -> Served:
+        """Invoke a tenant's model, as `InvocationPath.invoke`."""
         ...
 
 
@@ -70,6 +85,8 @@ class TenantClient:
         session: whose rights are used. Default: the process's own.
         tenant_role_arn: role that is assumed for each tenant, with the tenant as its session tag. Default: none is.
         settings: how long routes are kept, and limits of this process. Default: `PathSettings` as it stands.
+        log: gets the log line of each request, in CloudWatch's embedded metric format, such as ``print`` where standard output goes to a
+            log group. Default: no lines are made, and these requests count neither for heat nor for `mme tenants top`.
 
     Examples:
         >>> client = TenantClient(table_name="registry")  # doctest: +SKIP
@@ -83,6 +100,7 @@ class TenantClient:
         session: boto3.Session | None = None,
         tenant_role_arn: str | None = None,
         settings: PathSettings | None = None,
+        log: Callable[[str], object] | None = None,
     ) -> None:
         session = boto3.Session() if session is None else session
         clock = SystemClock()
@@ -92,17 +110,17 @@ class TenantClient:
             tenancy = TenantSessions(assume_tenant(sts_client(session), tenant_role_arn), clock)
             invoking = tenancy.boto3_session(session.region_name)
         path = InvocationPath(
-            DynamoRegistry(dynamodb_client(session), table_name),
+            or_unavailable(looked_up_in(DynamoRegistry(dynamodb_client(session), table_name))),
             Invoker(SageMakerRuntime(lambda seconds: runtime_client(invoking, seconds)), clock, random.random),
             clock,
             background=renewals.submit,
             tenancy=tenancy,
             settings=settings,
         )
-        self._use(path, clock, partial(renewals.shutdown, wait=False, cancel_futures=True))
+        self._use(path, clock, partial(renewals.shutdown, wait=False, cancel_futures=True), log)
 
-    def _use(self, path: Path, clock: Clock, close: Callable[[], None]) -> None:
-        self._path, self._clock, self._close = path, clock, close
+    def _use(self, path: Path, clock: Clock, close: Callable[[], None], log: Callable[[str], object] | None = None) -> None:
+        self._path, self._clock, self._close, self._log = path, clock, close, log
 
     def close(self) -> None:
         """End the threads that renew routes; calls under way end by themselves."""
@@ -150,9 +168,23 @@ class TenantClient:
             raise InvalidRequestError.of_field("timeout_seconds", timeout_seconds, "a number above 0")
         request = InvocationRequest(body, content_type, accept, idempotent=idempotent)
         key = repr(random.random()) if sticky_key is None else sticky_key  # noqa: S311 - spreads requests, protects nothing
-        served = self._path.invoke(tenant, model, request, deadline=self._clock.monotonic() + timeout_seconds, sticky_key=key)
-        reply = served.outcome.answer()
-        return Answer(reply.body, reply.content_type, served.target.version, served.outcome.attempts, served.outcome.cold)
+        if self._log is None:
+            return _answer(self._path.invoke(tenant, model, request, deadline=self._deadline(timeout_seconds), sticky_key=key))
+        line = RequestLine(self._clock, _LINE, self._log)
+        line.fields |= {"tenant": tenant, "model": model, "bytes_in": len(body), "sampled": True}
+        try:
+            served = self._path.invoke(tenant, model, request, deadline=self._deadline(timeout_seconds), sticky_key=key, began=line.began)
+            line.ended(served)
+            answer = _answer(served)
+        except TenancyError as error:
+            line.failed(error)
+            line.write(error.problem.status)
+            raise
+        line.write(_OK)
+        return answer
+
+    def _deadline(self, timeout_seconds: float) -> float:
+        return self._clock.monotonic() + timeout_seconds
 
     @overload
     def predict(self, tenant: str, model: str, value: _V, *, serializer: Serializer[_V, _A], **options: Any) -> _A: ...
@@ -175,6 +207,11 @@ class TenantClient:
         kind = serializer.content_type
         answer = self.invoke(tenant, model, serializer.dump(value), content_type=kind, accept=kind, **options)
         return serializer.load(ModelReply(answer.body, answer.content_type))
+
+
+def _answer(served: Served) -> Answer:
+    reply = served.outcome.answer()
+    return Answer(reply.body, reply.content_type, served.target.version, served.outcome.attempts, served.outcome.cold)
 
 
 class AsyncTenantClient:

@@ -340,7 +340,7 @@ class AnswerTooLargeError(TenancyError):
 class AnswerUnreadableError(TenancyError):
     """The model's answer is not in the format that was asked for (502)."""
 
-    problem = PROBLEMS["answer-unreadable"]
+    problem = PROBLEMS["model-failed"]
 
     @classmethod
     def of_reply(cls, wanted: str, content_type: str | None) -> AnswerUnreadableError:

@@ -21,7 +21,7 @@ from mme_tenancy.routes import Model, Route, Target
 from mme_tenancy.stale_cache import Freshness, StaleCache
 from mme_tenancy.tenants import Tenant
 
-__all__ = ["Addressee", "InvocationPath", "PathSettings", "Served", "Tenancy"]
+__all__ = ["Addressee", "InvocationPath", "Lookup", "PathSettings", "Served", "Tenancy", "looked_up_in"]
 
 _MODEL_IS_TO_BLAME = frozenset({Failure.MODEL_FAILED, Failure.WORKER_DIED, Failure.TIMED_OUT})
 
@@ -44,12 +44,26 @@ class Addressee:
         return self.tenant is not None and self.tenant.deleted_at is None and self.model is not None and self.model.route is not None
 
 
+Lookup = Callable[[str, str], Addressee]
+"""Reads a tenant and a model of it, as they are now; raises an error of the tree when it cannot."""
+
+
+def looked_up_in(registry: Registry) -> Lookup:
+    """One consistent read for both."""
+
+    def look_up(tenant: str, model: str) -> Addressee:
+        return Addressee(*registry.read(tenant_key(tenant), model_key(tenant, model)))
+
+    return look_up
+
+
 @dataclass(frozen=True, slots=True)
 class PathSettings:
     """How one process invokes.
 
     Attributes:
-        freshness: how long routes and tenants' limits are good for. Default: 2 s, then renewed behind the caller's back for 30 s.
+        freshness: how long routes and tenants' limits are good for: a route that changed is followed everywhere after ``stale_seconds``.
+            Default: 1 s, then renewed behind the caller's back until 5 s.
         routes: routes that are kept; the least recently used goes.
         in_flight: requests of one tenant at the same time.
         cold_loads: models of one tenant at the same time that are being loaded, or may be.
@@ -88,7 +102,7 @@ class InvocationPath:
     """Invokes tenants' models; safe for threads.
 
     Args:
-        registry: where tenants and routes are.
+        lookup: where tenants and routes are.
         invoker: the retry rules.
         clock: time.
         background: runs a function soon, on another thread: routes are renewed there.
@@ -99,7 +113,7 @@ class InvocationPath:
 
     def __init__(
         self,
-        registry: Registry,
+        lookup: Lookup,
         invoker: Invoker,
         clock: Clock,
         *,
@@ -108,12 +122,12 @@ class InvocationPath:
         tenancy: Tenancy | None = None,
         settings: PathSettings | None = None,
     ) -> None:
-        self._registry, self._invoker, self._tenancy = registry, invoker, tenancy
+        self._invoker, self._tenancy = invoker, tenancy
         self._settings = PathSettings() if settings is None else settings
         self._fairness = Fairness(clock) if fairness is None else fairness
         self._clock = clock
         self._addressees: StaleCache[tuple[str, str], Addressee] = StaleCache(
-            self._read,
+            lambda key: lookup(*key),
             clock,
             freshness=self._settings.freshness,
             entries=self._settings.routes,
@@ -182,15 +196,11 @@ class InvocationPath:
             _tell(turn, outcome)
         return Served(target, canary, outcome)
 
-    def _read(self, key: tuple[str, str]) -> Addressee:
-        tenant, model = key
-        return Addressee(*self._registry.read(tenant_key(tenant), model_key(tenant, model)))
-
     def _route(self, addressee: Addressee, tenant: str, model: str) -> tuple[Route, Limits]:
         if addressee.tenant is None:
             raise TenantNotFoundError(tenant)
         addressee.tenant.check_open()
-        if addressee.model is None:
+        if addressee.model is None or addressee.model.retired_at is not None:
             raise ModelNotFoundError(tenant, model)
         if addressee.model.route is None:
             raise NoActiveVersionError(model)

@@ -82,16 +82,19 @@ class InvocationSettings:
         table_name: the registry's table.
         line: of the log line; as it stands unless the variable is there.
         callers: how callers are known. Default: by IAM.
+        tenant_role_arn: the role to assume for each tenant; ``None``: models are invoked with the function's own rights.
     """
 
     table_name: str
     line: LineSettings = field(default_factory=LineSettings)
     callers: Callers = field(default_factory=Callers)
+    tenant_role_arn: str | None = None
 
     @classmethod
     def read(cls, variables: Mapping[str, str]) -> InvocationSettings:
         """Read them; raises `SettingError`."""
-        return cls(_text(variables, environment.TABLE_NAME), _line(variables), _callers(variables))
+        role = variables.get(environment.TENANT_ROLE_ARN) or None
+        return cls(_text(variables, environment.TABLE_NAME), _line(variables), _callers(variables), role)
 
 
 @dataclass(frozen=True, slots=True)

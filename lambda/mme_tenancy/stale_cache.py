@@ -26,8 +26,8 @@ class Freshness:
         failing_seconds: so long it is used while the source fails.
     """
 
-    fresh_seconds: float = 2.0
-    stale_seconds: float = 30.0
+    fresh_seconds: float = 1.0
+    stale_seconds: float = 5.0
     failing_seconds: float = 300.0
 
     def __post_init__(self) -> None:

@@ -16,7 +16,7 @@ from mme_tenancy.testing import FakeClock
 
 __all__ = ["FakeTenantClient", "SeenRequest"]
 
-_DIGEST = "0" * 64
+_VERSION = str(VersionId.of(1, "0" * 64))
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,19 +44,28 @@ class _Models:
     failures: list[TenancyError] = field(default_factory=list)
     seen: list[SeenRequest] = field(default_factory=list)
 
-    def invoke(self, tenant: str, model: str, request: InvocationRequest, *, deadline: float, sticky_key: str) -> Served:
+    def invoke(
+        self,
+        tenant: str,
+        model: str,
+        request: InvocationRequest,
+        *,
+        deadline: float,
+        sticky_key: str,
+        began: Callable[[Target, bool | None], None] = lambda _target, _canary: None,
+    ) -> Served:
         """Answer by the model's function; a deadline changes nothing."""
         del deadline
         request.check()
         self.seen.append(SeenRequest(tenant, model, request, sticky_key))
+        target = Target("fake", "AllTraffic", _VERSION, f"{tenant}/{model}/{_VERSION}.tar.gz")
+        began(target, None)
         if self.failures:
             raise self.failures.pop(0)
         answer = self.models.get((tenant, model))
         if answer is None:
             raise ModelNotFoundError(tenant, model) if any(owner == tenant for owner, _ in self.models) else TenantNotFoundError(tenant)
-        version = str(VersionId.of(1, _DIGEST))
         reply = ModelReply(answer(request.body), request.accept)
-        target = Target("fake", "AllTraffic", version, f"{tenant}/{model}/{version}.tar.gz")
         return Served(target, None, Outcome(reply, None, None, None, 1, False, 0.0))
 
 
@@ -65,6 +74,7 @@ class FakeTenantClient(TenantClient):
 
     Args:
         clock: time. Default: one that stands still.
+        log: as of `TenantClient`.
 
     Examples:
         >>> from mme_tenancy.testing_client import FakeTenantClient
@@ -76,9 +86,9 @@ class FakeTenantClient(TenantClient):
         ['echo']
     """
 
-    def __init__(self, clock: Clock | None = None) -> None:
+    def __init__(self, clock: Clock | None = None, *, log: Callable[[str], object] | None = None) -> None:
         self._models = _Models()
-        self._use(self._models, FakeClock() if clock is None else clock, lambda: None)
+        self._use(self._models, FakeClock() if clock is None else clock, lambda: None, log)
 
     @property
     def seen(self) -> list[SeenRequest]:

@@ -13,7 +13,7 @@ import mme_tenancy
 from mme_cli.openapi.operations import ANSWERS, COMMON, Answer, Contract
 from mme_cli.openapi.records import Schema, Schemas
 from mme_facts.admission import ARTIFACT_BYTES
-from mme_facts.api import OPERATIONS, STICKY_KEY_HEADER, STICKY_KEY_PATTERN, Operation
+from mme_facts.api import LEAST_TIMEOUT_SECONDS, OPERATIONS, REQUEST_TIMEOUT_HEADER, STICKY_KEY_HEADER, STICKY_KEY_PATTERN, Operation
 from mme_facts.grammar import ID_PATTERN, VERSION_PATTERN
 from mme_facts.limits import api_binary_body_bytes
 from mme_facts.problems import CONTENT_TYPE, PROBLEMS, TYPE_PREFIX
@@ -61,7 +61,10 @@ _HEADERS: Mapping[str, Schema] = {
     "X-Mme-Attempts": {"description": "How often the endpoint was asked.", "schema": {"type": "integer", "minimum": 1}},
 }
 
-_HEADER_SCHEMAS: Mapping[str, Schema] = {STICKY_KEY_HEADER: {"type": "string", "pattern": f"^(?:{STICKY_KEY_PATTERN})$"}}
+_HEADER_SCHEMAS: Mapping[str, Schema] = {
+    STICKY_KEY_HEADER: {"type": "string", "pattern": f"^(?:{STICKY_KEY_PATTERN})$"},
+    REQUEST_TIMEOUT_HEADER: {"type": "number", "minimum": LEAST_TIMEOUT_SECONDS},
+}
 """Headers of requests that are a call's own."""
 
 _RETRIED = {409, 429, 503}

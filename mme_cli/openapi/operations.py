@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from mme_facts.api import STICKY_KEY_HEADER
+from mme_facts.api import REQUEST_TIMEOUT_HEADER, STICKY_KEY_HEADER
 
 __all__ = ["ANSWERS", "COMMON", "Answer", "Contract"]
 
@@ -186,7 +186,10 @@ ANSWERS: Mapping[str, Contract] = {
             "unavailable",
         ),
         any_body=True,
-        headers={STICKY_KEY_HEADER: "While a canary runs, requests with the same value go to the same version; such as a user's id."},
+        headers={
+            STICKY_KEY_HEADER: "While a canary runs, requests with the same value go to the same version; such as a user's id.",
+            REQUEST_TIMEOUT_HEADER: "So many seconds the caller waits; a model that is still being loaded then is answered for with 503.",
+        },
     ),
     "get_openapi": Contract({200: Answer("The document, for this deployment.", "OpenApi")}, ()),
 }

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 
 import numpy as np
 import pytest
@@ -112,3 +113,18 @@ def test_an_error_reaches_the_awaiting_caller(client):
 
     with pytest.raises(ModelNotFoundError):
         asyncio.run(call())
+
+
+def test_each_request_writes_one_line_when_a_log_is_given():
+    lines = []
+    client = FakeTenantClient(log=lines.append)
+    client.serve("acme", "echo", lambda body: body)
+    client.invoke("acme", "echo", b"123")
+    client.fail_next(ThrottledError("slow down", retry_after_seconds=1))
+    with pytest.raises(ThrottledError):
+        client.invoke("acme", "echo", b"123")
+    first, second = map(json.loads, lines)
+    assert (first["tenant"], first["model"], first["status"], first["bytes_in"], first["bytes_out"]) == ("acme", "echo", 200, 3, 3)
+    assert (first["version"], first["attempts"], first["failed"]) == ("v1-000000000000", 1, 0)
+    assert (second["status"], second["problem"], second["attempts"]) == (429, "throttled", 0)
+    assert first["_aws"]["CloudWatchMetrics"]

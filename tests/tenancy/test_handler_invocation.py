@@ -12,10 +12,11 @@ from mme_facts.limits import api_binary_body_bytes
 from mme_facts.telemetry import ACCESS_FIELDS, METRICS, NAMESPACE, LineSettings
 from mme_tenancy.handlers.invocation import Invocations
 from mme_tenancy.invocation import Invoker, ModelReply
+from mme_tenancy.invocation_path import InvocationPath, looked_up_in
 from mme_tenancy.registry import Change
 from mme_tenancy.retries import RuntimeFault
 from mme_tenancy.routes import Canary, Model, Route
-from mme_tenancy.tenants import Tenant
+from mme_tenancy.tenants import Quotas, Tenant
 from mme_tenancy.testing import MemoryRegistry, ScriptedRuntime
 
 NOW = "2026-11-29T12:00:00.000Z"
@@ -40,7 +41,9 @@ def call(registry, clock, load_event, context):
         runtime = ScriptedRuntime(
             *(script or (ModelReply(b"\x93NUMPY\xff", "application/x-npy"),)), clock=clock, attempt_seconds=attempt_seconds
         )
-        function = Invocations(registry, Invoker(runtime, clock, lambda: 0.5), clock, line_settings or LineSettings())
+        invoker = Invoker(runtime, clock, lambda: 0.5)
+        path = InvocationPath(looked_up_in(registry), invoker, clock, background=lambda renew: renew())
+        function = Invocations(path, clock, line_settings or LineSettings())
         return function(event or load_event("invoke", **changes), context), runtime
 
     return call
@@ -318,6 +321,35 @@ def test_a_wrong_clock_of_the_gateway_leaves_time_for_the_model(call, clock, ske
     assert runtime.calls[0][2] >= 17
 
 
+def test_a_caller_who_waits_less_is_answered_earlier(call, clock):
+    answer, _ = call(RuntimeFault("ModelNotReadyException", 429), attempt_seconds=0.05, headers={"x-request-timeout": "1.5"})
+    assert problem(answer)[0] == "model-loading"
+    assert 0.5 < clock.now - ARRIVED <= 1.55
+
+
+def test_a_caller_who_waits_longer_than_the_gateway_is_answered_before_it_cuts(call, clock):
+    call(RuntimeFault("ModelNotReadyException", 429), attempt_seconds=0.05, headers={"X-Request-Timeout": "600"})
+    assert 22 < clock.now - ARRIVED <= 27.05
+
+
+@pytest.mark.parametrize("text", ["", "soon", "0", "-1", "nan", "inf", "0.9"])
+def test_a_waiting_time_that_is_none_is_refused(call, text):
+    slug, document = problem(call(headers={"X-Request-Timeout": text})[0])
+    assert (slug, document["field"], document["value"]) == ("invalid-request", "X-Request-Timeout", text)
+
+
+def test_a_tenant_above_its_rate_is_told_when_to_come_again(registry, clock, load_event, context, capsys):
+    before = registry.tenant("acme")
+    registry.write(Change(before, replace(before, quotas=Quotas(10, 10**6, 2), rev=2)))
+    invoker = Invoker(ScriptedRuntime(ModelReply(b"1")), clock, lambda: 0.5)
+    function = Invocations(InvocationPath(looked_up_in(registry), invoker, clock, background=lambda renew: renew()), clock)
+    answers = [function(load_event("invoke"), context) for _ in range(3)]
+    assert [each["statusCode"] for each in answers] == [200, 200, 429]
+    assert (problem(answers[2])[0], answers[2]["headers"]["Retry-After"]) == ("throttled", "1")
+    last = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert (last["problem"], last["status"], last["attempts"], last["endpoint"]) == ("throttled", 429, 0, "endpoint-a")
+
+
 def test_the_functions_own_timeout_counts_too(call, clock, context):
     context.seconds = 3
     answer, _ = call(RuntimeFault("ModelNotReadyException", 429), attempt_seconds=0.05)
@@ -391,8 +423,9 @@ def test_while_a_canary_runs_a_sticky_key_always_reaches_the_same_version(call, 
 
 def test_requests_without_a_sticky_key_are_spread_by_chance(registry, clock, load_event, context, canary):
     numbers = random.Random(7)
-    runtime = ScriptedRuntime(ModelReply(b"1"), clock=clock)
-    function = Invocations(registry, Invoker(runtime, clock, lambda: 0.5), clock, random=numbers.random)
+    runtime = ScriptedRuntime(ModelReply(b"1"), clock=clock, attempt_seconds=0.05)
+    path = InvocationPath(looked_up_in(registry), Invoker(runtime, clock, lambda: 0.5), clock, background=lambda renew: renew())
+    function = Invocations(path, clock, random=numbers.random)
     versions = Counter(served_by(function(load_event("invoke"), context)) for _ in range(200))
     assert 20 < versions[CANARY.version] < 80
 

@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from functools import wraps
+from typing import ParamSpec, TypeVar
 
 from botocore.exceptions import BotoCoreError, ClientError
 
 from mme_tenancy.errors import UnavailableError
 
-__all__ = ["as_unavailable"]
+__all__ = ["or_unavailable"]
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
 
 
-@contextmanager
-def as_unavailable() -> Iterator[None]:
-    """Turn what botocore raises within it into `UnavailableError` (503), the cause behind it for the log."""
-    try:
-        yield
-    except (BotoCoreError, ClientError) as error:
-        raise UnavailableError("the service cannot answer at the moment: try again", retry_after_seconds=2) from error
+def or_unavailable(call: Callable[_P, _T]) -> Callable[_P, _T]:
+    """``call``, whose botocore errors become `UnavailableError` (503) with the cause behind it for the log."""
+
+    @wraps(call)
+    def called(*arguments: _P.args, **named: _P.kwargs) -> _T:
+        try:
+            return call(*arguments, **named)
+        except (BotoCoreError, ClientError) as error:
+            raise UnavailableError("the service cannot answer at the moment: try again", retry_after_seconds=2) from error
+
+    return called

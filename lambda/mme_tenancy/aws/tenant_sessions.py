@@ -20,6 +20,7 @@ import botocore.session
 from botocore.credentials import Credentials, ReadOnlyCredentials
 
 from mme_facts.grammar import TENANT_TAG
+from mme_tenancy.aws.failures import or_unavailable
 from mme_tenancy.clock import Clock
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ class SessionKeys:
 
 
 def assume_tenant(sts: STSClient, role_arn: str) -> Callable[[str], SessionKeys]:
-    """Opens sessions of the tenants' role.
+    """Opens sessions of the tenants' role; raises `UnavailableError` when STS cannot.
 
     Args:
         sts: STS client of the function's own role.
@@ -64,7 +65,7 @@ def assume_tenant(sts: STSClient, role_arn: str) -> Callable[[str], SessionKeys]
         keys = ReadOnlyCredentials(answer["AccessKeyId"], answer["SecretAccessKey"], answer["SessionToken"])
         return SessionKeys(keys, answer["Expiration"].timestamp())
 
-    return assume
+    return or_unavailable(assume)
 
 
 @dataclass(slots=True)

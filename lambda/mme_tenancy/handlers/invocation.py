@@ -6,24 +6,35 @@ another authorizer the function compares the verified tenant with the path. Impo
 
 from __future__ import annotations
 
+import math
 import os
 import random
 import re
 import traceback
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
 import boto3
 
-from mme_facts.api import OPERATIONS, STICKY_KEY_HEADER, STICKY_KEY_PATTERN, Function
+from mme_facts.api import (
+    LEAST_TIMEOUT_SECONDS,
+    OPERATIONS,
+    REQUEST_TIMEOUT_HEADER,
+    STICKY_KEY_HEADER,
+    STICKY_KEY_PATTERN,
+    Function,
+)
 from mme_facts.environment import Callers
 from mme_facts.grammar import GrammarError, check_model_id, check_tenant_id
 from mme_facts.limits import API_GATEWAY_TIMEOUT_SECONDS, api_binary_body_bytes
 from mme_facts.telemetry import LineSettings
-from mme_tenancy.aws.clients import dynamodb_client, runtime_client
+from mme_tenancy.aws.clients import dynamodb_client, runtime_client, sts_client
 from mme_tenancy.aws.dynamodb import DynamoRegistry
+from mme_tenancy.aws.failures import or_unavailable
 from mme_tenancy.aws.sagemaker import SageMakerRuntime
+from mme_tenancy.aws.tenant_sessions import TenantSessions, assume_tenant
 from mme_tenancy.callers import attempt, verified_caller
 from mme_tenancy.clock import Clock, SystemClock
 from mme_tenancy.errors import (
@@ -31,19 +42,14 @@ from mme_tenancy.errors import (
     ForbiddenError,
     InternalError,
     InvalidRequestError,
-    ModelNotFoundError,
-    NoActiveVersionError,
     PayloadTooLargeError,
     TenancyError,
-    TenantNotFoundError,
 )
 from mme_tenancy.handlers.http import Event, LambdaContext, answer, at_cold_start, body_of, header_of, problem_answer
 from mme_tenancy.invocation import InvocationRequest, Invoker
-from mme_tenancy.registry import Registry, model_key, tenant_key
-from mme_tenancy.retries import Failure
-from mme_tenancy.routes import Route
+from mme_tenancy.invocation_path import InvocationPath, looked_up_in
+from mme_tenancy.request_line import RequestLine
 from mme_tenancy.settings import InvocationSettings
-from mme_tenancy.telemetry import invocation_line, write_line
 from mme_tenancy.tracing import Trace
 
 __all__ = ["Invocations", "LambdaContext", "handler"]
@@ -63,16 +69,14 @@ class Invocations:
     """The function, wired.
 
     Args:
-        registry: where the route is.
-        invoker: the shared invocation path.
+        path: the shared invocation path.
         clock: time.
         line_settings: of the log line.
         callers: how callers are known. Default: by IAM.
         random: numbers in [0, 1): the sticky key of requests that bring none.
     """
 
-    registry: Registry
-    invoker: Invoker
+    path: InvocationPath
     clock: Clock
     line_settings: LineSettings = field(default_factory=LineSettings)
     callers: Callers = field(default_factory=Callers)
@@ -80,68 +84,48 @@ class Invocations:
 
     def __call__(self, event: Event, context: LambdaContext) -> dict[str, Any]:
         """Answer one call and write one log line."""
-        started = self.clock.monotonic()
+        line, started = RequestLine(self.clock, self.line_settings), self.clock.monotonic()
         trace = Trace.read(header_of(event, "traceparent"), os.environ.get("_X_AMZN_TRACE_ID") or header_of(event, "X-Amzn-Trace-Id"))
-        line: dict[str, object] = {"request_id": (event.get("requestContext") or {}).get("requestId")}
-        line |= {"trace_id": trace.id, "xray_trace_id": trace.xray_id, "sampled": trace.sampled}
+        line.fields["request_id"] = (event.get("requestContext") or {}).get("requestId")
+        line.fields |= {"trace_id": trace.id, "xray_trace_id": trace.xray_id, "sampled": trace.sampled}
         try:
             response = self._invoke(event, self._deadline(event, context, started), line, trace)
         except ForbiddenError as error:
-            line |= attempt(event, self.callers, error)
-            response = self._problem(error, line)
+            line.fields |= attempt(event, self.callers, error)
+            response = _problem(error, line)
         except TenancyError as error:
-            response = self._problem(error, line)
+            if error.__cause__ is not None:
+                line.fields["fault"] = repr(error.__cause__)
+            response = _problem(error, line)
         except Exception:
-            line["exception"] = traceback.format_exc()
-            response = self._problem(InternalError(), line)
-        status = response["statusCode"]
-        latency_ms = round((self.clock.monotonic() - started) * 1000, 1)
-        line |= {"status": status, "failed": int(status >= 500), "latency_ms": latency_ms}
-        write_line(invocation_line(line, epoch_seconds=self.clock.time(), settings=self.line_settings))
+            line.fields["exception"] = traceback.format_exc()
+            response = _problem(InternalError(), line)
+        line.write(response["statusCode"])
         return response
 
-    def _invoke(self, event: Event, deadline: float, line: dict[str, object], trace: Trace) -> dict[str, Any]:
+    def _invoke(self, event: Event, deadline: float, line: RequestLine, trace: Trace) -> dict[str, Any]:
         caller = verified_caller(event, self.callers)
-        line["caller"] = caller.name
+        line.fields["caller"] = caller.name
         tenant, model = _names(event)
         caller.check(_ROLES, tenant)
-        line |= {"tenant": tenant, "model": model}
+        line.fields |= {"tenant": tenant, "model": model}
         body = body_of(event)
-        line["bytes_in"] = len(body)
+        line.fields["bytes_in"] = len(body)
         if len(body) > _ANSWER_BYTES:
             raise PayloadTooLargeError.of_limit("body", len(body), _ANSWER_BYTES)
         request = InvocationRequest(body, header_of(event, "Content-Type"), header_of(event, "Accept"), traceparent=trace.traceparent)
-        request.check()
         key = _sticky_key(event)
-        route = self._route(tenant, model)
-        target = route.choose(repr(self.random()) if key is None else key)
-        line |= {"version": target.version, "endpoint": target.endpoint, "placement": "shared"}
-        line |= {"canary": None if route.canary is None else int(target == route.canary.target)}
-        line |= {"attempts": 0, "retries": 0, "cold": 0, "throttled": 0}
-        outcome = self.invoker.invoke(target, request, deadline=deadline)
-        line |= {"attempts": outcome.attempts, "retries": outcome.attempts - 1, "cold": int(outcome.cold)}
-        line |= {"waited_ms": round(outcome.waited_seconds * 1000), "throttled": int(outcome.failure is Failure.THROTTLED)}
-        line["model_latency_ms"] = None if outcome.model_seconds is None else round(outcome.model_seconds * 1000, 1)
-        line |= {"failure": outcome.failure and outcome.failure.value, "fault": outcome.fault}
-        reply = outcome.answer()
-        line["bytes_out"] = len(reply.body)
+        served = self.path.invoke(
+            tenant, model, request, deadline=deadline, sticky_key=repr(self.random()) if key is None else key, began=line.began
+        )
+        line.ended(served)
+        reply = served.outcome.answer()
         if len(reply.body) > _ANSWER_BYTES:
             raise AnswerTooLargeError(
                 f"the model's answer is {len(reply.body)} bytes: at most {_ANSWER_BYTES} bytes fit through the API; ask for less at once"
             )
-        headers = {"X-Mme-Version": target.version, "X-Mme-Attempts": str(outcome.attempts)}
+        headers = {"X-Mme-Version": served.target.version, "X-Mme-Attempts": str(served.outcome.attempts)}
         return answer(200, reply.body, reply.content_type or "application/octet-stream", headers)
-
-    def _route(self, tenant: str, model: str) -> Route:
-        owner, record = self.registry.read(tenant_key(tenant), model_key(tenant, model))
-        if owner is None:
-            raise TenantNotFoundError(tenant)
-        owner.check_open()
-        if record is None or record.retired_at is not None:
-            raise ModelNotFoundError(tenant, model)
-        if record.route is None:
-            raise NoActiveVersionError(model)
-        return record.route
 
     def _deadline(self, event: Event, context: LambdaContext, started: float) -> float:
         """When our answer must be on its way: what is left of the gateway's time, counted from the request's arrival there."""
@@ -149,11 +133,27 @@ class Invocations:
         elapsed = self.clock.wall() - arrived_ms / 1000 if isinstance(arrived_ms, int | float) else 0.0
         elapsed = min(max(elapsed, 0.0), _MAX_START_SECONDS)
         left = API_GATEWAY_TIMEOUT_SECONDS - _GATEWAY_MARGIN_SECONDS - elapsed
-        return started + min(left, context.get_remaining_time_in_millis() / 1000 - _CONTEXT_MARGIN_SECONDS)
+        left = min(left, context.get_remaining_time_in_millis() / 1000 - _CONTEXT_MARGIN_SECONDS)
+        return started + min(left, _wanted_seconds(event))
 
-    def _problem(self, error: TenancyError, line: dict[str, object]) -> dict[str, Any]:
-        line["problem"] = error.problem.slug
-        return problem_answer(error)
+
+def _problem(error: TenancyError, line: RequestLine) -> dict[str, Any]:
+    line.failed(error)
+    return problem_answer(error)
+
+
+def _wanted_seconds(event: Event) -> float:
+    """How long the caller waits; without end if it does not say."""
+    text = header_of(event, REQUEST_TIMEOUT_HEADER)
+    if text is None:
+        return math.inf
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
+    if not (LEAST_TIMEOUT_SECONDS <= seconds < math.inf):
+        raise InvalidRequestError.of_field(REQUEST_TIMEOUT_HEADER, text, f"seconds, at least {LEAST_TIMEOUT_SECONDS}")
+    return seconds
 
 
 def _sticky_key(event: Event) -> str | None:
@@ -172,16 +172,23 @@ def _names(event: Event) -> tuple[str, str]:
         raise InvalidRequestError.of_grammar(error) from error
 
 
+def _tenancy(session: boto3.Session, role_arn: str | None, clock: Clock) -> TenantSessions | None:
+    return None if role_arn is None else TenantSessions(assume_tenant(sts_client(session), role_arn), clock)
+
+
 @at_cold_start
 def _application() -> Invocations:
     settings = InvocationSettings.read(os.environ)
     session, clock = boto3.Session(), SystemClock()
-    runtime = SageMakerRuntime(lambda seconds: runtime_client(session, seconds))
+    tenancy = _tenancy(session, settings.tenant_role_arn, clock)
+    invoking = session if tenancy is None else tenancy.boto3_session(session.region_name)
+    runtime = SageMakerRuntime(lambda seconds: runtime_client(invoking, seconds))
     # A request that waited for this start has less time left, and so another client.
     for seconds in (0.0, _GATEWAY_MARGIN_SECONDS):
         runtime.prepare(API_GATEWAY_TIMEOUT_SECONDS - _GATEWAY_MARGIN_SECONDS - seconds)
-    registry = DynamoRegistry(dynamodb_client(session), settings.table_name)
-    return Invocations(registry, Invoker(runtime, clock, random.random), clock, settings.line, settings.callers)
+    lookup = or_unavailable(looked_up_in(DynamoRegistry(dynamodb_client(session), settings.table_name)))
+    path = InvocationPath(lookup, Invoker(runtime, clock, random.random), clock, background=ThreadPoolExecutor(1).submit, tenancy=tenancy)
+    return Invocations(path, clock, settings.line, settings.callers)
 
 
 def handler(event: Event, context: LambdaContext) -> dict[str, Any]:

@@ -1,0 +1,58 @@
+"""The one log line of a request, as it comes together on the way: who asked what, where it went, how it ended."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from mme_facts.telemetry import LineSettings
+from mme_tenancy.clock import Clock
+from mme_tenancy.errors import TenancyError
+from mme_tenancy.invocation_path import Served
+from mme_tenancy.retries import Failure
+from mme_tenancy.routes import Target
+from mme_tenancy.telemetry import invocation_line, write_line
+
+__all__ = ["RequestLine"]
+
+
+class RequestLine:
+    """Gathers the fields of one request and writes them once, at its end.
+
+    Args:
+        clock: time; the request begins now.
+        settings: which tenants have metrics of their own, and how many lines carry the access log.
+        write: takes the line. Default: standard output, which Lambda sends to the function's log.
+
+    Attributes:
+        fields: what is known so far, by the names of `mme_facts.telemetry`.
+    """
+
+    def __init__(self, clock: Clock, settings: LineSettings, write: Callable[[str], object] = write_line) -> None:
+        self._clock, self._settings, self._write = clock, settings, write
+        self._started = clock.monotonic()
+        self.fields: dict[str, object] = {}
+
+    def began(self, target: Target, canary: bool | None) -> None:
+        """The request goes to ``target``; ``canary`` as in `Served`."""
+        self.fields |= {"version": target.version, "endpoint": target.endpoint, "placement": "shared"}
+        self.fields |= {"canary": None if canary is None else int(canary), "attempts": 0, "retries": 0, "cold": 0, "throttled": 0}
+
+    def ended(self, served: Served) -> None:
+        """The endpoint answered, or the retry rules ended."""
+        outcome = served.outcome
+        self.fields |= {"attempts": outcome.attempts, "retries": outcome.attempts - 1, "cold": int(outcome.cold)}
+        self.fields |= {"waited_ms": round(outcome.waited_seconds * 1000), "throttled": int(outcome.failure is Failure.THROTTLED)}
+        self.fields["model_latency_ms"] = None if outcome.model_seconds is None else round(outcome.model_seconds * 1000, 1)
+        self.fields |= {"failure": outcome.failure and outcome.failure.value, "fault": outcome.fault}
+        if outcome.reply is not None:
+            self.fields["bytes_out"] = len(outcome.reply.body)
+
+    def failed(self, error: TenancyError) -> None:
+        """The caller gets this error."""
+        self.fields["problem"] = error.problem.slug
+
+    def write(self, status: int) -> None:
+        """Write the line of the answer with this HTTP status."""
+        latency_ms = round((self._clock.monotonic() - self._started) * 1000, 1)
+        self.fields |= {"status": status, "failed": int(status >= 500), "latency_ms": latency_ms}
+        self._write(invocation_line(self.fields, epoch_seconds=self._clock.time(), settings=self._settings))
