@@ -63,7 +63,7 @@ class PathSettings:
 
     Attributes:
         freshness: how long routes and tenants' limits are good for: a route that changed is followed everywhere after ``stale_seconds``.
-            Default: 1 s, then renewed behind the caller's back until 5 s.
+            Default: 1 s, then renewed behind the caller's back until 2 s.
         routes: routes that are kept; the least recently used goes.
         in_flight: requests of one tenant at the same time.
         cold_loads: models of one tenant at the same time that are being loaded, or may be.

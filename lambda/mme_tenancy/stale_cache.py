@@ -27,7 +27,7 @@ class Freshness:
     """
 
     fresh_seconds: float = 1.0
-    stale_seconds: float = 5.0
+    stale_seconds: float = 2.0
     failing_seconds: float = 300.0
 
     def __post_init__(self) -> None:

@@ -7,9 +7,12 @@ from dataclasses import dataclass
 
 import pytest
 
+from mme_tenancy.stale_cache import Freshness
 from tests.e2e.support import onboard_model, problem, register, upload, wait_until
 
 CALLERS, ACTIVATIONS = 8, 50
+KEPT_SECONDS = Freshness().stale_seconds
+"""So long a container of the function may still follow the route it knows."""
 TENANT, MODEL = "initech", "rolled"
 PATH = f"/tenants/{TENANT}/models/{MODEL}"
 
@@ -50,6 +53,23 @@ def distance(one, other):
     return max(abs(left - right) for left, right in zip(one, other, strict=True))
 
 
+def settled(by_key):
+    """What answers which key once all containers of the function know the route: no round differs from the one before."""
+    seen = [by_key()]
+
+    def same_again():
+        seen.append(by_key())
+        return seen[-1] == seen[-2]
+
+    began = time.monotonic()
+    wait_until(lambda: same_again() and time.monotonic() > began + KEPT_SECONDS, what="the same answers again")
+    return seen[-1]
+
+
+def taken(by_key, version):
+    return {key for key, answered in by_key.items() if answered == version}
+
+
 def activate(client, version, percent=None):
     body = {"version": version} | ({} if percent is None else {"canary": {"percent": percent}})
     return client.expect((200,), "POST", f"{PATH}/activate", body).json()
@@ -84,9 +104,9 @@ class Load:
             except Exception as error:
                 self.calls.append(Call(0.0, 0.0, repr(error), 0, right=False))
 
-    def begun_after(self, moment):
-        """How many answered requests began after ``moment``."""
-        return sum(call.began > moment for call in self.calls[-10 * CALLERS :])
+    def follow(self, activation):
+        """Whether requests were answered that began when every container knew of the activation."""
+        return sum(call.began > activation.ended + KEPT_SECONDS for call in self.calls[-10 * CALLERS :]) >= CALLERS
 
     def __enter__(self):
         for thread in self._threads:
@@ -108,21 +128,21 @@ def test_nobody_notices_fifty_activations_but_by_the_version_that_answers(platfo
     activations = [Call(0.0, time.monotonic(), first)]
     with Load(platform, rows, versions) as load:
         for number in range(ACTIVATIONS):
-            wait_until(lambda: load.begun_after(activations[-1].ended) >= CALLERS, what="answers to requests after the activation")
+            wait_until(lambda: load.follow(activations[-1]), what="answers to requests after the activation")
             version = (second, first)[number % 2]
             began = time.monotonic()
             assert activate(client, version)["active_version"] == version
             activations.append(Call(began, time.monotonic(), version))
-        wait_until(lambda: load.begun_after(activations[-1].ended) >= CALLERS, what="the last answers")
+        wait_until(lambda: load.follow(activations[-1]), what="the last answers")
     failed = [call for call in load.calls if not call.right]
     assert failed == []
     assert {call.version for call in load.calls} == {first, second}
     settled = 0
     for call in load.calls:
-        # The last activation that was answered before the request, and those that were under way during it.
-        before = [activation for activation in activations if activation.ended <= call.began][-1]
-        meanwhile = [activation for activation in activations if activation.ended > call.began and activation.began < call.ended]
-        assert call.version in {activation.version for activation in (before, *meanwhile)}, (call, before, meanwhile)
+        # The last activation that every container knew before the request, and those that were under way since.
+        before = [activation for activation in activations if activation.ended + KEPT_SECONDS <= call.began][-1:] or activations[:1]
+        meanwhile = [activation for activation in activations if activation.ended > before[0].ended and activation.began < call.ended]
+        assert call.version in {activation.version for activation in (*before, *meanwhile)}, (call, before, meanwhile)
         settled += not meanwhile
     # These met no activation at all: they show that the new version answers, and only it.
     assert settled >= ACTIVATIONS * CALLERS / 2
@@ -139,13 +159,15 @@ def test_a_canary_takes_its_keys_and_gives_them_back(platform, served, versions,
         return {key: call.version for key, call in calls.items()}
 
     assert activate(client, second, 30)["canary"] == {"version": second, "percent": 30}
-    once = by_key()
-    assert set(once.values()) == {first, second}
-    assert by_key() == once
+    wait_until(lambda: set(by_key().values()) == {first, second}, what="answers of the canary")
+    small = settled(by_key)
+    assert set(small.values()) == {first, second}
     activate(client, second, 60)
-    assert {key for key, version in once.items() if version == second} < {key for key, version in by_key().items() if version == second}
+    wait_until(lambda: by_key() != small, what="the canary's larger part")
+    assert taken(small, second) < taken(settled(by_key), second)
     activate(client, second, 0)
-    assert set(by_key().values()) == {first}
+    wait_until(lambda: set(by_key().values()) == {first}, what="the end of the canary")
+    assert set(settled(by_key).values()) == {first}
 
 
 def test_what_is_deleted_is_refused_at_once_and_says_how(platform, served, demo_models):
