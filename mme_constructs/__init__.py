@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from mme_constructs.tenant_api import Throttle as Throttle
     from mme_constructs.tenant_function import FunctionSettings as FunctionSettings
     from mme_constructs.tenant_function import LogSettings as LogSettings
+    from mme_constructs.tenant_isolation import TenantIsolation as TenantIsolation
     from mme_constructs.tenant_registry import TenantRegistry as TenantRegistry
     from mme_constructs.variants import ProductionVariant as ProductionVariant
 
@@ -115,6 +116,7 @@ __getattr__, __dir__ = attach(
         "Sweeper": "sweeper",
         "SweeperSettings": "sweeper",
         "TenantAccess": "tenant_access",
+        "TenantIsolation": "tenant_isolation",
         "TenantApi": "tenant_api",
         "TenantRegistry": "tenant_registry",
         "Throttle": "tenant_api",

@@ -62,6 +62,7 @@ from mme_constructs import (
     TelemetrySettings,
     TenantAccess,
     TenantApi,
+    TenantIsolation,
     TenantRegistry,
     Throttle,
 )
@@ -128,6 +129,8 @@ def platform(scope: cdk.Stack) -> MultiTenantInference:
     keys = LambdaAuthorizer(function=lambda_.Function.from_function_name(scope, "Keys", "keys"), kind="token", headers=["X-Key"])
     authorizer: CognitoAuthorizer | LambdaAuthorizer = tokens if scope.nested_stack_parent is None else keys
     TenantApi(scope, "Tokens", store=store, registry=registry, pools=pools, authorizer=authorizer)
+    isolation: TenantIsolation | None = api.isolation
+    assert isolation is not None
     ModelAdmission(scope, "Admission", store=store, registry=registry, pools=pools, settings=FunctionSettings(timeout_seconds=900))
     admin = PlatformAdmin(scope, "Admin", api=api, trusted=iam.AccountRootPrincipal())
     admin.allow_tenant_sessions(TenantAccess(scope, "Tenants", api=api, trusted=[admin.role]))

@@ -11,16 +11,22 @@ from mme_tenancy import (
     Admission,
     AdmissionDelayedError,
     Admitted,
+    Answer,
     ArchiveLimits,
+    AsyncTenantClient,
     Change,
+    Csv,
     Failure,
     Inspection,
     InvocationRequest,
     Invoker,
+    Json,
     Model,
     ModelReply,
+    Numpy,
     Outcome,
     Page,
+    PathSettings,
     Reason,
     Registrar,
     Registration,
@@ -32,6 +38,7 @@ from mme_tenancy import (
     State,
     TenancyError,
     Tenant,
+    TenantClient,
     Version,
     inspect_artifact,
     parse_registration,
@@ -74,3 +81,17 @@ def status_of(outcome: Outcome) -> int:
     assert reply is not None or error is not None
     fault = RuntimeFault("ModelError", 424, 500)
     return error.problem.status if error is not None else len(rules) + fault.http_status
+
+
+def application(client: TenantClient) -> list[list[str]]:
+    answer: Answer = client.invoke("acme", "iris", b"1,2", content_type="text/csv", timeout_seconds=2, idempotent=False)
+    assert client.predict("acme", "iris", {"rows": [[1, 2]]}, serializer=Json()) is not None
+    assert client.predict("acme", "iris", [[1.0, 2.0]], serializer=Numpy(), sticky_key="user-1").shape
+    return client.predict("acme", "iris", [[answer.version, 2]], serializer=Csv())
+
+
+async def service() -> Answer:
+    client = TenantClient(table_name="registry", settings=PathSettings(in_flight=8), log=print)
+    async with AsyncTenantClient(client) as several:
+        rows: list[list[str]] = await several.predict("acme", "iris", [[1]], serializer=Csv())
+        return await several.invoke("acme", "iris", str(rows).encode())

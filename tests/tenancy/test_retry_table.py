@@ -1,0 +1,39 @@
+"""The retry table of the docs is the one of the code."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from mme_tenancy.retries import RULES, Failure
+
+PAGE = Path(__file__).parents[2] / "docs" / "tasks" / "invoke.md"
+MEANING = {
+    Failure.NOT_READY: "429 `ModelNotReadyException`: the model is being loaded",
+    Failure.THROTTLED: "400 or 429 throttling, also without a code or message",
+    Failure.UNAVAILABLE: "500, 503, 504, 530, or no connection",
+    Failure.CONNECTION_LOST: "the connection broke after the request was sent",
+    Failure.WORKER_DIED: "424 `ModelError`: the container answered 500, 503 or 507",
+    Failure.MODEL_FAILED: "424 `ModelError`: another 5xx of the container",
+    Failure.INPUT_REJECTED: "424 `ModelError`: a 4xx of the container",
+    Failure.TIMED_OUT: "no answer in time, by the client or by SageMaker",
+    Failure.TARGET_GONE: "400 `ValidationError`: endpoint, variant, component or artifact is not there",
+    Failure.REFUSED: "any other 4xx: validation, access denied",
+}
+
+
+def _row(failure):
+    rule = RULES[failure]
+    retries = "until the deadline" if rule.retries >= 1000 else str(rule.retries)
+    waits = f"{rule.base_seconds:g} s to {rule.cap_seconds:g} s" if rule.retries else "-"
+    marks = [mark for mark, holds in (("may have run", rule.may_have_run), ("from the budget", rule.budgeted)) if holds]
+    problem = rule.failed().problem
+    return f"| {MEANING[failure]} | {retries} | {waits} | {', '.join(marks) or '-'} | {problem.status} `{problem.slug}` |"
+
+
+def table():
+    head = ["| what happened | retries | waits | | the caller gets in the end |", "|---|---|---|---|---|"]
+    return "\n".join([*head, *map(_row, Failure)])
+
+
+def test_the_page_shows_the_table_of_the_code():
+    assert table() in PAGE.read_text()
