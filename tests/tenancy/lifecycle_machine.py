@@ -34,7 +34,7 @@ from mme_tenancy.registry import Change, Record
 from mme_tenancy.retirement import Retirer
 from mme_tenancy.retries import RuntimeFault
 from mme_tenancy.routes import Model
-from mme_tenancy.sweep import Sweeper
+from mme_tenancy.sweep import Sweeper, SweepRules
 from mme_tenancy.tenant_settings import put_tenant
 from mme_tenancy.tenants import Tenant, Usage
 from mme_tenancy.testing import FakeClock, MemoryArtifacts, MemoryRegistry, MemorySigner, booster
@@ -244,7 +244,7 @@ class Machine(RuleBasedStateMachine):
     def _sweeper(self, *, faulty: bool) -> Sweeper:
         parts = (self.registry, self.index, self.objects, Events(self.events))
         registry, index, objects, admissions = (self._part(part, faulty=faulty) for part in parts)
-        return self.sweeper_class(registry, index, objects, admissions, self.clock)
+        return self.sweeper_class(registry, index, objects, admissions, self.clock, SweepRules(retired_seconds=DAY))
 
     # --- what can happen
 
