@@ -39,7 +39,7 @@ _SHA256 = "0123456789abcdef" * 4
 _VERSION_ID = f"v1-{_SHA256[:12]}"
 _CANARY_ID = f"v2-{_SHA256[4:16]}"
 _ROW = "5.1,3.5,1.4,0.2"
-_BINARY: Schema = {"type": "string", "contentMediaType": "application/octet-stream"}
+_BINARY: Schema = {"contentMediaType": "application/octet-stream"}
 
 _NAMES: Mapping[str, Schema] = {
     "tenant": {"description": "Id of the tenant.", "schema": {"type": "string", "pattern": f"^{ID_PATTERN}$"}, "example": "acme"},

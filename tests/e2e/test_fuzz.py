@@ -12,24 +12,38 @@ import pytest
 
 from mme_facts.api import OPERATIONS
 from tests.closed_schema import closed
-from tests.e2e.support import PROJECT, onboard_model
+from tests.e2e.support import PROJECT, onboard_model, register
 
 CASES = 2000
 
 
 @pytest.fixture(scope="module")
-def model(platform, demo_models):
-    """A model that answers: its tenant and its id."""
+def known(platform, demo_models):
+    """Names of a tenant, model and version that answer."""
     folder, prepared = demo_models
     first = prepared[0]
     platform.admin_client().expect((200, 201), "PUT", f"/tenants/{first.tenant}", {})
-    onboard_model(platform.tenant_client(first.tenant), first.tenant, first.model, (folder / first.artifact).read_bytes(), first.rows[0])
-    return first.tenant, first.model
+    artifact = (folder / first.artifact).read_bytes()
+    version = onboard_model(platform.tenant_client(first.tenant), first.tenant, first.model, artifact, first.rows[0])
+    return {"tenant": first.tenant, "model": first.model, "version": version}
+
+
+@pytest.fixture(scope="module")
+def doomed(platform):
+    """Operation -> names of a tenant, model and version of its own that it may delete."""
+
+    def make(tenant):
+        admin = platform.admin_client()
+        admin.expect((201,), "PUT", f"/tenants/{tenant}", {})
+        registered = register(admin, tenant, "model", tenant.encode())
+        return {"tenant": tenant, "model": "model", "version": registered.json()["version"]}
+
+    return {operation.id: make(operation.id.replace("_", "-")) for operation in OPERATIONS if operation.method == "DELETE"}
 
 
 @pytest.mark.e2e
 @pytest.mark.timeout(1500)
-def test_no_answer_of_thousands_of_calls_is_missing_in_the_document(platform, model, tmp_path):
+def test_no_answer_of_thousands_of_calls_is_missing_in_the_document(platform, known, doomed, tmp_path):
     document = platform.admin_client().expect((200,), "GET", "/openapi.json").json()
     document["components"]["schemas"] = closed(document["components"]["schemas"])
     (tmp_path / "openapi.json").write_text(json.dumps(document))
@@ -40,7 +54,7 @@ def test_no_answer_of_thousands_of_calls_is_missing_in_the_document(platform, mo
             *("run", tmp_path / "openapi.json", "--url", platform.state.output("ApiUrl").rstrip("/"), "--report-json-path", report),
         ],
         cwd=PROJECT,
-        env={**os.environ, **_environment(platform, *model)},
+        env={**os.environ, **_environment(platform, known, doomed)},
         capture_output=True,
         text=True,
         check=False,
@@ -57,7 +71,7 @@ def test_no_answer_of_thousands_of_calls_is_missing_in_the_document(platform, mo
     assert all(accepted.values()), f"calls that never got to work: {accepted}"
 
 
-def _environment(platform, tenant, model):
+def _environment(platform, known, doomed):
     keys = platform.admin_keys
     return {
         "SCHEMATHESIS_HOOKS": "tests.e2e.fuzz.hooks",
@@ -66,6 +80,6 @@ def _environment(platform, tenant, model):
         "FUZZ_SECRET": keys.secret_access_key,
         "FUZZ_TOKEN": keys.session_token,
         "FUZZ_REGION": platform.state.region,
-        "FUZZ_TENANT": tenant,
-        "FUZZ_MODEL": model,
+        "FUZZ_KNOWN": json.dumps(known),
+        "FUZZ_DOOMED": json.dumps(doomed),
     }
