@@ -22,6 +22,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from mme_facts.environment import Pool
 from mme_facts.grammar import ArtifactName, VersionId
+from mme_tenancy import uploads
 from mme_tenancy.activation import Activator
 from mme_tenancy.admission import Admission, AdmissionDelayedError
 from mme_tenancy.artifacts import UploadedObject
@@ -39,10 +40,13 @@ from mme_tenancy.tenant_settings import put_tenant
 from mme_tenancy.tenants import Tenant, Usage
 from mme_tenancy.testing import FakeClock, MemoryArtifacts, MemoryRegistry, MemorySigner, booster
 from mme_tenancy.testing_sweep import MemorySweepIndex, MemorySweepObjects
+from mme_tenancy.uploads import Completion
 from mme_tenancy.usage import usage_of
 from mme_tenancy.versions import MOVES, Sample, State, Version
 
 TENANTS, MODELS, NOTES = ("acme", "globex"), ("iris",), ("one", "two", "three", "bad")
+IN_PARTS, SMALL_BYTES = "three", 280
+"""The artifact that is so large, here, that it is uploaded in parts."""
 HOUR, DAY = 3600.0, 86_400.0
 FINAL = frozenset({State.READY, State.ACTIVE, State.REJECTED, State.EXPIRED, State.PURGED})
 POOL = Pool("shared", "xgboost", "endpoint-a", "AllTraffic")
@@ -110,7 +114,10 @@ class Faulty:
     """An adapter whose calls go wrong as planned."""
 
     READS: ClassVar[frozenset[str]] = frozenset(
-        {"read", "tenant", "model", "version", "claim", "models", "versions", "due", "deletions", "cursors", "upload", "stored", "listed"}
+        {
+            *("read", "tenant", "model", "version", "claim", "models", "versions", "due", "deletions", "cursors"),
+            *("upload", "stored", "listed", "parts", "uploaded"),
+        }
     )
 
     def __init__(self, target: object, faults: Faults, error: Callable[[str], Exception] = ConnectionError) -> None:
@@ -170,7 +177,8 @@ class Runtime:
 @cache
 def artifact_of(tenant: str, model: str, note: str) -> bytes:
     """A tenant's artifact: no two tenants or models have the same."""
-    content, buffer = booster(f"{tenant} {model} {note}"), io.BytesIO()
+    long = "".join(hashlib.sha256(f"{tenant} {number}".encode()).hexdigest() for number in range(4)) if note == IN_PARTS else ""
+    content, buffer = booster(f"{tenant} {model} {note} {long}"), io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w:gz") as archive:
         header = tarfile.TarInfo("xgboost-model")
         header.size = len(content)
@@ -191,6 +199,31 @@ class Events:
         self._queue.append(upload)
 
 
+class Uploads(MemorySigner):
+    """The bucket's side of uploads: what is completed has landed."""
+
+    def __init__(self, clock: FakeClock, artifacts: MemoryArtifacts, landed: Callable[[UploadedObject], None]) -> None:
+        super().__init__(clock, artifacts)
+        self._landed = landed
+
+    def complete(self, name: ArtifactName, upload_id: str, parts: Any) -> UploadedObject:
+        upload = super().complete(name, upload_id, parts)
+        self._landed(upload)
+        return upload
+
+
+class Objects(MemorySweepObjects):
+    """The bucket as the sweep sees it: it ends uploads for good."""
+
+    def __init__(self, artifacts: MemoryArtifacts, signer: Callable[[], MemorySigner]) -> None:
+        super().__init__(artifacts)
+        self._signer = signer
+
+    def abort(self, name: ArtifactName, upload_id: str) -> None:
+        super().abort(name, upload_id)
+        self._signer().abort(name, upload_id)
+
+
 class Machine(RuleBasedStateMachine):
     """Tenants, events, time and the sweep, in any order. Class attributes are the parts that a mutant replaces."""
 
@@ -203,7 +236,9 @@ class Machine(RuleBasedStateMachine):
     def begin(self) -> None:
         self.clock, self.faults = FakeClock(), Faults()
         self.registry, self.artifacts = self.registry_class(), self.artifacts_class()
-        self.objects = MemorySweepObjects(self.artifacts)
+        self.objects = Objects(self.artifacts, lambda: self.signer)
+        self.signer, self.told = Uploads(self.clock, self.artifacts, self._landed), True
+        self.part_bytes, uploads.PART_BYTES = uploads.PART_BYTES, SMALL_BYTES
         self.index = MemorySweepIndex(self.registry)
         self.events: list[UploadedObject] = []
         self.signed: dict[ArtifactName, float] = {}
@@ -213,6 +248,7 @@ class Machine(RuleBasedStateMachine):
         self.faults.others = [
             lambda: self._deliver(0, again=False, faulty=False),
             lambda: self._deliver(-1, again=True, faulty=False),
+            lambda: self._complete("acme", "iris", 0, faulty=False),
             lambda: self._tick(faulty=False),
             *(partial(self._activate, tenant, "iris", number, faulty=False) for tenant in TENANTS for number in (0, 1)),
             *(partial(self._activate, tenant, "iris", number, 30, faulty=False) for tenant in TENANTS for number in (0, 1)),
@@ -233,7 +269,8 @@ class Machine(RuleBasedStateMachine):
         return Faulty(target, self.faults, error) if faulty else target
 
     def _registrar(self, *, faulty: bool) -> Registrar:
-        return Registrar(self._part(self.registry, faulty=faulty), MemorySigner(self.clock), [POOL], self.clock, lambda: 0.5)
+        registry, signer = self._part(self.registry, faulty=faulty), self._part(self.signer, faulty=faulty)
+        return Registrar(registry, signer, [POOL], self.clock, lambda: 0.5)
 
     def _admission(self, *, faulty: bool) -> Admission:
         runtime = self._part(Runtime(self.artifacts), faulty=faulty, error=lambda _what: RuntimeFault("ReadTimeout"))
@@ -253,6 +290,17 @@ class Machine(RuleBasedStateMachine):
         registration = Registration(hashlib.sha256(body).hexdigest(), len(body), "xgboost", SAMPLE)
         registered = self._registrar(faulty=faulty).register(tenant, model, registration)
         self.signed[registered.version.name] = self.clock.now
+
+    def _complete(self, tenant: str, model: str, number: int, *, faulty: bool = True) -> None:
+        parts = (self.registry, self.signer, Events(self.events))
+        registry, signer, admissions = (self._part(part, faulty=faulty) for part in parts)
+        Completion(registry, signer, admissions, self.clock).complete(tenant, model, self._some_version(tenant, model, number))
+
+    def _landed(self, upload: UploadedObject) -> None:
+        key = upload.name.incoming_key
+        self.objects.modified[key], self.bodies[upload.name] = self.clock.now, self.artifacts.incoming[key]
+        if self.told:
+            self.events.append(upload)
 
     def _deliver(self, number: int, *, again: bool, faulty: bool = True) -> None:
         """Lambda runs admission for an event; one that fails is delivered again some time, or not."""
@@ -322,16 +370,25 @@ class Machine(RuleBasedStateMachine):
             for note in NOTES
             if hashlib.sha256(artifact := artifact_of(name.tenant, name.model, note)).hexdigest().startswith(name.version.digest)
         )
-        upload = self.artifacts.put(name, body if right else b"something else")
-        self.objects.modified[name.incoming_key] = self.clock.now
-        self.bodies[name] = self.artifacts.incoming[name.incoming_key]
-        if told:
-            self.events.append(upload)
+        body, self.told = body if right else bytes(reversed(body)), told
+        version = self.registry.version(name.tenant, name.model, name.version.number)
+        if version is None or version.multipart is None:
+            self._landed(self.artifacts.put(name, body))
+        elif version.multipart.upload_id in self.signer.multiparts:
+            self.signer.put_part(version.multipart.upload_id, 1, body)
+
+    @rule(tenant=tenant_ids, model=model_ids, number=numbers, told=st.sampled_from([True, True, False]), plan=plans)
+    def completes(self, tenant: str, model: str, number: int, told: bool, plan: Plan) -> None:
+        self.told = told
+        self._trying(lambda: self._complete(tenant, model, number), plan)
 
     @rule(tenant=tenant_ids, model=model_ids, note=st.sampled_from(NOTES), right=st.sampled_from([True, True, True, False]), plan=plans)
     def brings_a_model(self, tenant: str, model: str, note: str, right: bool, plan: Plan) -> None:
         self._trying(lambda: self._register(tenant, model, note), plan)
         self.uploads(0, right, True)
+        record = self.registry.model(tenant, model)
+        if record is not None:
+            self._trying(lambda: self._complete(tenant, model, record.last_version - 1))
 
     @rule(plan=plans)
     def delivers_all(self, plan: Plan) -> None:
@@ -356,7 +413,7 @@ class Machine(RuleBasedStateMachine):
     def retires(self, tenant: str, model: str, number: int, force: bool, plan: Plan) -> None:
         self._trying(lambda: self._retire(tenant, model, number, force=force), plan)
 
-    @rule(tenant=tenant_ids, model=model_ids, sure=st.sampled_from([True, False, False]), plan=plans)
+    @rule(tenant=tenant_ids, model=model_ids, sure=st.sampled_from([False, False, False, False, True]), plan=plans)
     def deletes_a_model(self, tenant: str, model: str, sure: bool, plan: Plan) -> None:
         if sure:
             self._trying(lambda: self._delete(tenant, model), plan)
@@ -463,6 +520,12 @@ class Machine(RuleBasedStateMachine):
         """The faults end. Only what runs by itself goes on: events that are there, sweeps, time."""
         if not hasattr(self, "registry"):
             return
+        try:
+            self._end()
+        finally:
+            uploads.PART_BYTES = self.part_bytes
+
+    def _end(self) -> None:
         self.faults.planned = []
         self.late_calls_take_effect()
         for _ in range(16):
@@ -493,6 +556,7 @@ class Machine(RuleBasedStateMachine):
                 assert version.state in expected, (version.state, version.reasons)
             if not right:
                 assert version.state in {State.EXPIRED, State.REJECTED, State.PURGED}, version.state
+            assert version.multipart is None or version.multipart.upload_id not in self.signer.multiparts
         kept = {version.name.artifact_key() for version in versions if version.state in ARTIFACT_STATES}
         assert set(self.artifacts.admitted) == kept
         assert self.artifacts.incoming == {}
