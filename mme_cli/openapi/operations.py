@@ -174,7 +174,13 @@ ANSWERS: Mapping[str, Contract] = {
         once=True,
     ),
     "invoke_model": Contract(
-        {200: Answer("The model's answer, as the model gave it.", None, ("X-Mme-Version", "X-Mme-Attempts"))},
+        {
+            200: Answer(
+                "The model's answer, as the model gave it; in base64 to a call without an `Accept` header.",
+                None,
+                ("X-Mme-Version", "X-Mme-Attempts"),
+            )
+        },
         (
             *_MODEL,
             *_DELETED,

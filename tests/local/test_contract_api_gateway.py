@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import socket
 
@@ -94,6 +95,10 @@ class TestBinaryBodies:
         assert answer.status_code == 200
         assert answer.content == body[::-1]
         assert answer.headers["content-type"] == "application/octet-stream"
+
+    def test_an_answer_to_a_call_that_accepts_nothing_in_particular_stays_in_base64(self, bench, api):
+        answer = bench.call("POST", f"{api}/binary", bench.cloud.admin, body=b"abc", headers={"Accept": ""})
+        assert (answer.status_code, base64.b64decode(answer.content)) == (200, b"cba")
 
     def test_every_body_arrives_in_base64_with_the_binary_type_of_everything(self, bench, api):
         answer = bench.call("POST", f"{api}/text", bench.cloud.admin, body=b"1,2,3", headers={"Content-Type": "text/csv"})
