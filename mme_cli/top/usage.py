@@ -10,7 +10,7 @@ from mme_tenancy.clock import Clock
 from mme_tenancy.heat_collection import Window
 from mme_tenancy.log_queries import MOST_ROWS, LogQueries, Query, QueryAnswer, QueryFailedError, run_queries
 
-__all__ = ["Requests", "TenantRequests", "requests_of"]
+__all__ = ["Requests", "TenantRequests", "merged", "requests_of"]
 
 _QUERY_SECONDS = 300.0
 _AT_ONCE = 3
@@ -19,7 +19,9 @@ _COUNTS = (
     "sum(model_latency_ms) as served_ms, pct(latency_ms, 50) as p50_ms, pct(latency_ms, 99) as p99_ms"
 )
 _OF_TENANTS = f"stats {_COUNTS} by tenant | sort requests desc | limit {MOST_ROWS}"
-_OF_ENDPOINTS = f"filter ispresent(endpoint) | stats sum(model_latency_ms) as served_ms by endpoint, tenant | limit {MOST_ROWS}"
+_OF_ENDPOINTS = (
+    f"filter ispresent(endpoint) | stats sum(model_latency_ms) as served_ms by endpoint, tenant | sort served_ms desc | limit {MOST_ROWS}"
+)
 _OF_ALL = f"stats {_COUNTS}"
 
 

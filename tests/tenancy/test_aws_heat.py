@@ -177,3 +177,34 @@ def test_a_pass_on_real_services_writes_what_the_lines_say(logs, store):
     assert done.failed == 0
     found, _revision = store.get(HeatKey("xgboost", end - 60, 60))
     assert [row.counts for row in found.rows] == [Counts(119, 1190, 238, 1, 0, 178.5)]
+
+
+class Earlier(SystemClock):
+    """The machine's clock, so many seconds ago."""
+
+    def __init__(self, seconds):
+        super().__init__()
+        self.seconds = seconds
+
+    def time(self):
+        return super().time() - self.seconds
+
+
+def test_lines_that_come_late_are_counted_on_real_services_too(logs, store):
+    rules, clock = HeatRules({"xgboost": ("one",)}, window_seconds=60, delay_seconds=0, recount_seconds=1800), Earlier(7200)
+    end = int(clock.time()) // 60 * 60
+    line = {"tenant": "acme", "model": "iris", "version": "v1-0123456789ab", "endpoint": "one", "bytes_in": 10, "bytes_out": 2}
+
+    def run(seconds_ago):
+        later = Earlier(seconds_ago)
+        return HeatCollection(LogsInsights(logs, [GROUP]), store, later, rules).collect(later.monotonic() + 30)
+
+    write(logs, *((end - 60 + number, line) for number in range(50)))
+    assert (run(7200).windows, run(7200).failed) == (1, 0)
+    write(logs, (end - 30, line), (end - 29, line))
+    done = run(5000)
+    assert (done.late_lines, done.failed) == (2, 0)
+    found, _revision = store.get(HeatKey("xgboost", end - 60, 60))
+    assert (found.total.requests, found.late_lines) == (52, 2)
+    assert store.recounted_until()[0] == end
+    assert run(4900).late_lines == 0
