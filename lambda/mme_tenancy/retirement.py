@@ -30,7 +30,7 @@ __all__ = ["CACHED_COPIES", "ENDED", "Retirer", "delete_model", "retire_version"
 
 CACHED_COPIES = (
     "copies that instances hold vanish only by eviction or when the fleet is replaced: SageMaker has no call to unload a model; "
-    "no request reaches them any more"
+    "within two seconds no request reaches them any more"
 )
 """What the answer of every retirement says."""
 ENDED = frozenset({State.REJECTED, State.EXPIRED, State.RETIRED, State.PURGED})
