@@ -19,7 +19,7 @@ __all__ = ["ALWAYS_WRITTEN", "OLDEST_SCHEMA", "SCHEMA", "SchemaError", "current"
 SCHEMA = 2
 """Schema number that every item carries. 1: before tiers, quotas, warnings and the queue of retired versions."""
 OLDEST_SCHEMA = SCHEMA - 1
-ALWAYS_WRITTEN = frozenset({"tier", "quotas", "retired_through", "warnings", "resumes"})
+ALWAYS_WRITTEN = frozenset({"tier", "quotas", "retired_through", "activate", "warnings", "resumes"})
 """What every change writes: an item of the schema before has none of it, although the record that was read from it does."""
 
 
@@ -61,5 +61,5 @@ def _from_1(item: dict[str, Any]) -> dict[str, Any]:
         return {"retired_through": 0, **item}
     if sort_key.startswith("VERSION#"):
         retired = {MOVING_KEY: MOVING_RETIRED} if item["state"] == "retired" else {}
-        return {"warnings": [], "resumes": 0, **retired, **item}
+        return {"activate": True, "warnings": [], "resumes": 0, **retired, **item}
     return item

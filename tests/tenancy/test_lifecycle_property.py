@@ -17,7 +17,7 @@ from mme_tenancy.versions import State
 from tests.tenancy.lifecycle_machine import Machine
 
 SHORT = settings(max_examples=80, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck))
-LONG = settings(SHORT, max_examples=800, stateful_step_count=80)
+LONG = settings(SHORT, max_examples=3000, stateful_step_count=80)
 HUNT = settings(
     SHORT, max_examples=600, database=None, derandomize=True, phases=(Phase.generate,), report_multiple_bugs=False, print_blob=False
 )
