@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -37,6 +38,11 @@ def test_the_asset_holds_its_packages_and_nothing_but_code(asset):
     files = [path for path in asset.rglob("*") if path.is_file()]
     assert {path.suffix for path in files} == {".py", ".json"}
     assert [path for path in asset.rglob("*") if path.name == "__pycache__" or path.name.endswith(".dist-info")] == []
+
+
+def test_the_asset_brings_the_document_that_the_api_serves_and_not_what_writes_it(asset):
+    assert json.loads((asset / "mme_tenancy" / "openapi.json").read_text("utf-8"))["openapi"].startswith("3.1")
+    assert not {"mme_cli", "pydantic", "jsonschema_rs"} & {path.name for path in asset.iterdir()}
 
 
 def test_the_asset_stays_far_below_lambdas_limit(asset):
