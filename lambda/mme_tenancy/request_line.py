@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from mme_facts.telemetry import LineSettings
 from mme_tenancy.clock import Clock
-from mme_tenancy.errors import TenancyError
+from mme_tenancy.errors import ModelFailedError, ModelLoadingError, TenancyError, ThrottledError
 from mme_tenancy.invocation_path import Served
 from mme_tenancy.retries import Failure
 from mme_tenancy.routes import Target
@@ -36,6 +36,7 @@ class RequestLine:
         """The request goes to ``target``; ``canary`` as in `Served`."""
         self.fields |= {"version": target.version, "endpoint": target.endpoint, "placement": "shared"}
         self.fields |= {"canary": None if canary is None else int(canary), "attempts": 0, "retries": 0, "cold": 0, "throttled": 0}
+        self.fields |= {"rejected_by_limit": 0, "circuit_open": 0}
 
     def ended(self, served: Served) -> None:
         """The endpoint answered, or the retry rules ended."""
@@ -50,6 +51,10 @@ class RequestLine:
     def failed(self, error: TenancyError) -> None:
         """The caller gets this error."""
         self.fields["problem"] = error.problem.slug
+        if self.fields.get("attempts") == 0:
+            # It had a route and was not sent: the tenant's limits or the model's circuit breaker refused it.
+            self.fields["rejected_by_limit"] = int(isinstance(error, ThrottledError | ModelLoadingError))
+            self.fields["circuit_open"] = int(isinstance(error, ModelFailedError))
 
     def write(self, status: int) -> None:
         """Write the line of the answer with this HTTP status."""

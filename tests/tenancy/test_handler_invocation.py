@@ -10,10 +10,12 @@ import pytest
 
 from mme_facts.limits import api_binary_body_bytes
 from mme_facts.telemetry import ACCESS_FIELDS, METRICS, NAMESPACE, LineSettings
+from mme_tenancy.errors import ModelFailedError, ModelLoadingError, ThrottledError, UnavailableError
 from mme_tenancy.handlers.invocation import Invocations
 from mme_tenancy.invocation import Invoker, ModelReply
 from mme_tenancy.invocation_path import InvocationPath, looked_up_in
 from mme_tenancy.registry import Change
+from mme_tenancy.request_line import RequestLine
 from mme_tenancy.retries import RuntimeFault
 from mme_tenancy.routes import Canary, Model, Route
 from mme_tenancy.tenants import Quotas, Tenant
@@ -116,7 +118,33 @@ def test_every_call_writes_one_line_with_metrics(call, line):
     (directive,) = entry["_aws"]["CloudWatchMetrics"]
     assert (directive["Namespace"], directive["Dimensions"]) == (NAMESPACE, [["endpoint"]])
     assert {metric["Name"] for metric in directive["Metrics"]} == set(METRICS) & set(entry)
-    assert set(METRICS) - set(entry) == {"rejected_by_limit", "circuit_open"}, "what has no value claims no metric"
+    assert (entry["rejected_by_limit"], entry["circuit_open"]) == (0, 0)
+
+
+def test_what_has_no_value_claims_no_metric(call, line):
+    call(RuntimeFault("Connection"))
+    entry = line()
+    (directive,) = entry["_aws"]["CloudWatchMetrics"]
+    assert set(METRICS) - {metric["Name"] for metric in directive["Metrics"]} == {"model_latency_ms", "bytes_out"}
+
+
+@pytest.mark.parametrize(
+    ("error", "limited", "opened"),
+    [
+        (ThrottledError("too fast"), 1, 0),
+        (ModelLoadingError("too many loads"), 1, 0),
+        (ModelFailedError("it rests"), 0, 1),
+        (UnavailableError("no session"), 0, 0),
+    ],
+)
+def test_a_request_that_was_not_sent_says_whether_limits_or_the_circuit_breaker_refused_it(clock, error, limited, opened):
+    written = []
+    entry = RequestLine(clock, LineSettings(), written.append)
+    entry.began(ROUTE.active, None)
+    entry.failed(error)
+    entry.write(error.problem.status)
+    told = json.loads(written[0])
+    assert (told["rejected_by_limit"], told["circuit_open"], told["attempts"]) == (limited, opened, 0)
 
 
 def test_the_line_tells_retries_and_how_long_the_answered_attempt_took(call, line):
