@@ -5,7 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mme_cli.top.split import Share, Use, divide, split
@@ -16,6 +16,7 @@ weights = st.dictionaries(
 uses = st.builds(Use, st.integers(0, 10**18), weights, weights)
 
 
+@settings(deadline=None)
 @given(st.lists(uses, max_size=6), st.fractions(0, 1))
 def test_shares_add_up_to_the_cost_whatever_was_used(given_uses, memory_share):
     found = split(given_uses, memory_share=memory_share)
@@ -24,6 +25,7 @@ def test_shares_add_up_to_the_cost_whatever_was_used(given_uses, memory_share):
     assert all(share.memory >= 0 and share.time >= 0 for share in found.shares.values())
 
 
+@settings(deadline=None)
 @given(st.integers(0, 10**12), weights.filter(lambda given: any(given.values())))
 def test_nobody_is_more_than_a_unit_away_from_its_proportion(cost, given_weights):
     parts = divide(cost, given_weights)
@@ -32,6 +34,7 @@ def test_nobody_is_more_than_a_unit_away_from_its_proportion(cost, given_weights
     assert all(abs(part - cost * Fraction(given_weights[who]) / total) < 1 for who, part in parts.items())
 
 
+@settings(deadline=None)
 @given(st.integers(0, 10**9), weights.filter(lambda given: any(given.values())))
 def test_who_used_nothing_pays_nothing_and_the_order_of_names_changes_nothing(cost, given_weights):
     parts = divide(cost, given_weights)

@@ -6,7 +6,7 @@ import gzip
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mme_facts.grammar import GrammarError, HeatKey
@@ -63,6 +63,7 @@ def test_a_range_without_heat_is_one_gap():
     assert read(MemoryHeat(), "xgboost", start=10, end=20).gaps == ((10, 20),)
 
 
+@settings(deadline=None)
 @given(
     st.integers(0, 4_000_000_000), st.integers(1, 86_400), st.from_regex(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,20}[A-Za-z0-9])?", fullmatch=True)
 )

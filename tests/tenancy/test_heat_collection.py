@@ -288,7 +288,7 @@ def test_another_length_of_windows_leaves_no_gap_and_no_overlap(log, store, run,
     assert sum(store.get(key)[0].total.requests for key in inside) == (inside[-1].end - NOON) / 30
 
 
-@settings(max_examples=200)
+@settings(max_examples=200, deadline=None)
 @given(
     st.lists(st.tuples(st.integers(0, 200), st.sampled_from([1, 5, 10, 60])), max_size=20),
     st.sampled_from([60, 300, 900, 3600]),
