@@ -148,6 +148,7 @@ def test_nobody_notices_fifty_activations_but_by_the_version_that_answers(platfo
     assert settled >= ACTIVATIONS * CALLERS / 2
 
 
+@pytest.mark.e2e
 def test_a_canary_takes_its_keys_and_gives_them_back(platform, served, versions, rows):
     client, (first, second) = platform.tenant_client(TENANT), versions
     activate(client, first)
