@@ -231,7 +231,7 @@ class ModelArtifactStore(Construct):
         Args:
             endpoint: S3's gateway endpoint, such as `PrivateAccess.s3`, or its id.
             allowed: roles, or ARNs of roles with IAM wildcards, that reach the bucket from outside the endpoint: the onboarding, the
-                admission and the sweep function unless they are placed in the VPC, execution roles of endpoints outside it.
+                admission, the sweep and the heat function unless they are placed in the VPC, execution roles of endpoints outside it.
 
         Raises:
             BucketError: the bucket is not the store's own, so that its policy is not ours to write; or ``allowed`` holds everybody.

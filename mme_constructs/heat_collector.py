@@ -159,7 +159,7 @@ class HeatCollector(Construct):
                     self.function,
                     event=events.RuleTargetInput.from_object({}),
                     dead_letter_queue=self.dead_letters,
-                    max_event_age=cdk.Duration.minutes(max(settings.window_minutes, 1)),
+                    max_event_age=cdk.Duration.minutes(settings.window_minutes),
                     retry_attempts=0,
                 )
             ],

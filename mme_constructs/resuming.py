@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from aws_cdk import aws_iam as iam
 
 from mme_constructs.stack_of import stack_of
-from mme_facts.own_events import SWEEP_SOURCE
+from mme_facts.own_events import RESUME_DETAIL, SWEEP_SOURCE
 
 if TYPE_CHECKING:
     from constructs import Construct
@@ -21,7 +21,7 @@ def grant_resume(scope: Construct, role: iam.Role) -> None:
         iam.PolicyStatement(
             actions=["events:PutEvents"],
             resources=[stack_of(scope).format_arn(service="events", resource="event-bus", resource_name="default")],
-            # AWS always tells the source of the events; the local cloud does not.
-            conditions={"StringEqualsIfExists": {"events:source": SWEEP_SOURCE}},
+            # AWS always tells the events' source and kind; the local cloud does not.
+            conditions={"StringEqualsIfExists": {"events:source": SWEEP_SOURCE, "events:detail-type": RESUME_DETAIL}},
         )
     )

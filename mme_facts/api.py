@@ -71,7 +71,7 @@ _ADMIN = frozenset({Role.PLATFORM_ADMIN})
 
 OPERATIONS: tuple[Operation, ...] = (
     Operation("get_openapi", "GET", "/openapi.json", "Show the OpenAPI document of this API, as it is deployed."),
-    Operation("put_tenant", "PUT", _TENANT, "Create a tenant.", roles=_ADMIN),
+    Operation("put_tenant", "PUT", _TENANT, "Create a tenant, or change its settings.", roles=_ADMIN),
     Operation("delete_tenant", "DELETE", _TENANT, "Delete a tenant: retire all its models.", roles=_ADMIN),
     Operation("get_tenant", "GET", _TENANT, "Show a tenant."),
     Operation("list_models", "GET", _MODELS, "List a tenant's models by id."),

@@ -20,3 +20,10 @@ def test_the_documentation_builds_without_a_warning(tmp_path):
     )
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "site" / "index.html").is_file()
+
+
+def test_each_decision_has_a_number_of_its_own_that_its_heading_repeats():
+    records = sorted((PROJECT / "docs" / "decisions").glob("*.md"))
+    assert [record.name[:4] for record in records] == [f"{number:04}" for number in range(1, len(records) + 1)]
+    for number, record in enumerate(records, 1):
+        assert record.read_text("utf-8").startswith(f"# {number}. "), record.name

@@ -55,7 +55,14 @@ def onboard(
 ) -> None:
     """Bring a model to a tenant: register, upload, and wait until it is active or rejected with every finding; or all of a manifest."""
     if manifest is not None:
-        given = {"TENANT": tenant, "--sample": sample, "--content-type": content_type, "--framework": framework, "--notes": notes}
+        given = {
+            "TENANT": tenant,
+            "--sample": sample,
+            "--content-type": content_type,
+            "--accept": accept,
+            "--framework": framework,
+            "--notes": notes,
+        }
         if named := [name for name, value in given.items() if value is not None]:
             raise UsageError(f"{named[0]} and --manifest do not go together: the manifest says it for each model")
         _onboard_all(manifest, lambda: connection_of(stack, api_url, region, profile), concurrency, timeout, as_json=as_json)

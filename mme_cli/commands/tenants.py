@@ -38,7 +38,7 @@ def set_(
     tier: Annotated[str | None, typer.Option(help="standard, or trusted: its artifacts may carry code.")] = None,
     models: Annotated[int | None, typer.Option(min=0, help="Models at the same time.")] = None,
     stored_bytes: Annotated[int | None, typer.Option(min=0, help="Compressed bytes of all its artifacts.")] = None,
-    requests_per_second: Annotated[int | None, typer.Option(min=0, help="Invocations a second.")] = None,
+    requests_per_second: Annotated[int | None, typer.Option(min=1, help="Invocations a second, in each container of the function.")] = None,
     formats: Annotated[
         str | None, typer.Option(help="Frameworks whose artifacts it may bring, with commas between; 'all' for all.")
     ] = None,

@@ -93,6 +93,7 @@ def test_every_finding_is_printed_with_member_rule_and_fix(api, folder):
         (["acme", "iris", "none.tar.gz", "--sample", "row.csv"], "none.tar.gz' does not exist"),
         (["--manifest", "none.csv"], "cannot be read"),
         (["acme", "--manifest", "models.csv"], "TENANT and --manifest do not go together"),
+        (["--manifest", "models.csv", "--accept", "text/csv"], "--accept and --manifest do not go together"),
         (["acme", "iris", "0.tar.gz", "--sample", "row.csv", "--stack", "a", "--api-url", "b"], "either --stack or --api-url"),
         (["acme", "iris", "0.tar.gz", "--sample", "row.csv", "--region", "eu-central-1"], "belong to --stack or --api-url"),
     ],

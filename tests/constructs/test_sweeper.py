@@ -11,6 +11,7 @@ from mme_constructs import FunctionSettings, ModelArtifactStore, Sweeper, Sweepe
 from mme_constructs.errors import FunctionError
 from mme_facts import environment as variables
 from mme_facts.environment import SweepTimes
+from mme_facts.own_events import RESUME_DETAIL
 
 ENV = cdk.Environment(account="123456789012", region="eu-central-1")
 
@@ -88,7 +89,7 @@ def test_it_deletes_below_the_two_prefixes_only(statements):
 def test_it_sends_its_own_events_only(statements):
     (sending,) = [statement for statement in statements if "events:PutEvents" in actions_of(statement)]
     assert sending["Resource"] == "arn:aws:events:eu-central-1:123456789012:event-bus/default"
-    assert sending["Condition"] == {"StringEqualsIfExists": {"events:source": "mme.sweep"}}
+    assert sending["Condition"] == {"StringEqualsIfExists": {"events:source": "mme.sweep", "events:detail-type": RESUME_DETAIL}}
 
 
 def test_the_function_is_told_when_to_act(synthesize_stack):
