@@ -105,6 +105,16 @@ def test_an_array_of_objects_is_looked_into():
         (b"\x80\x02(ios\nsystem\n.", "os.system"),
         (b"\x80\x04\x8c\x07sklearn\x8c\tos.system\x93.", "sklearn.os.system"),  # an attribute of a harmless module
         (b"\x80\x04\x8c\x02os\x94\x8c\x06system\x9400h\x00h\x01\x93.", "os.system"),  # by way of the memo
+        (b"\x80\x02cjoblib\nload\n.", "joblib.load"),  # it would load a second pickle, which nothing scans
+        (b"\x80\x02cpandas.io.pickle\nread_pickle\n.", "pandas.io.pickle.read_pickle"),
+        (b"\x80\x02cjoblib.externals.cloudpickle\nloads\n.", "joblib.externals.cloudpickle.loads"),
+        (b"\x80\x02ctorch.storage\n_load_from_bytes\n.", "torch.storage._load_from_bytes"),
+        (b"\x80\x02cpandas\neval\n.", "pandas.eval"),
+        (b"\x80\x02cnumpy.ctypeslib\nload_library\n.", "numpy.ctypeslib.load_library"),
+        (b"\x80\x02cbuiltins\nsetattr\n.", "builtins.setattr"),
+        (b"\x80\x04cbuiltins\nobject.__getattribute__\n.", "builtins.object.__getattribute__"),
+        (b"\x80\x04cnumpy\ndtype.__setstate__\n.", "numpy.dtype.__setstate__"),
+        (b"\x80\x02cjoblib.numpy_pickle\nos\n.", "joblib.numpy_pickle.os"),  # a whole module by way of another
         # what the memo had earlier in the same place counts no more
         (
             b"\x80\x02X\x05\x00\x00\x00numpyq\x05X\x02\x00\x00\x00osq\x050X\x01\x00\x00\x00a\x930h\x05X\x06\x00\x00\x00system\x93.",
@@ -201,6 +211,38 @@ def test_an_array_that_joblib_did_not_write_is_refused(content):
     name = "model.pkl" if body is None else "model.joblib"
     body = wrapper() + bytes(16) if body is None else body
     assert rules(sklearn(b"\x80\x02" + body + b".", name)) == [("unscanned-code", name)]
+
+
+def array_as_joblib_writes_it(then):
+    """A pickle whose array has no item as far as its state was written; ``then`` comes before the wrapper gets the state."""
+    kind = b"cnumpy\ndtype\nX\x02\0\0\0u1\x89\x88\x87R(K\x03X\x01\0\0\0|NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\0tb"
+    state = b"}q\x05(X\x05\0\0\0shapeK\0\x85X\x05\0\0\0dtype" + kind + b"X\x05\0\0\0orderX\x01\0\0\0CX\x0a\0\0\0allow_mmap\x89"
+    state += b"X\x08\0\0\0subclasscnumpy\nndarray\nu"
+    hidden = b"0cos\ngetpid\n)R."
+    # To whom the array has three bytes, what follows is a call; to whom it has none, it is a text of bytes.
+    return b"\x80\x04cjoblib.numpy_pickle\nNumpyArrayWrapper\n)\x81" + state + then + b"bNC" + bytes([len(hidden)]) + hidden + b"00."
+
+
+SHAPE_OF_THREE = b"X\x05\0\0\0shapeK\x03\x85s"
+
+
+@pytest.mark.parametrize(
+    "then",
+    [
+        b"h\x05" + SHAPE_OF_THREE + b"0",  # by way of the memo
+        b"Vshape\nK\x03\x85s",  # by another spelling of the key
+        b"cbuiltins\ndict.update\nh\x05}" + SHAPE_OF_THREE + b"\x86R0",  # by a call
+        b"2" + SHAPE_OF_THREE + b"0",  # the same dictionary twice on the stack
+    ],
+)
+def test_an_array_whose_state_is_changed_behind_the_walks_back_is_refused(then):
+    content = array_as_joblib_writes_it(then)
+    assert joblib.load(io.BytesIO(content)) == os.getpid(), "the unpickler takes the array's bytes for opcodes"
+    assert rules(sklearn(content))[0][0] in {"unscanned-code", "unsafe-code"}
+
+
+def test_the_same_array_is_admitted_when_its_state_stays():
+    assert sklearn(array_as_joblib_writes_it(b"")).findings == ()
 
 
 def test_an_array_with_a_negative_or_endless_shape_is_refused():

@@ -47,16 +47,29 @@ _USUAL_IN_PROGRAMS = frozenset(
 """What picklescan lists because a pickle needs none of it, but programs do; with all that is below."""
 _INTERPRETER = frozenset({"builtins.__import__", "importlib.import_module", "importlib.__import__", "marshal.load", "marshal.loads"})
 """What picklescan lacks for programs."""
+_READS_ON = frozenset(
+    {"Popen", "_load_from_bytes", "delattr", "eval", "exec", "exec_command", "load", "load_library", "loads", "query"}
+    | {"read_pickle", "setattr"}
+)
+"""What picklescan lacks for pickles, by the last part of a name: ways of the containers' packages, mostly exported in several places, to
+load a further pickle or library, to evaluate text, or to change what is there already. No model is made of them."""
 
 
 def judge_imports(name: str, imports: Iterable[Imported], findings: Findings) -> None:
     """Judge what the pickle ``name`` imports: raises `ContentFault` for what is dangerous, notes what a container may lack."""
     origins = {spelling: imported for imported in imports for spelling in _spellings(imported)}
-    if found := sorted({".".join(origins[each]) for each in _dangerous(origins)}):
+    reached = {*(origins[each] for each in _dangerous(origins)), *filter(_reads_on, origins.values())}
+    if found := sorted(".".join(each) for each in reached):
         raise ContentFault(f"when it is loaded, it would import {_shown(found)}", "unsafe-code")
     unknown = sorted({".".join(each) for each in origins.values() if each[0].partition(".")[0] not in _MODELS_ARE_MADE_OF})
     if unknown:
         findings.add("unknown-import", name, f"when it is loaded, it imports {_shown(unknown)}")
+
+
+def _reads_on(imported: Imported) -> bool:
+    """Whether a pickle gets further by this name than the scan of it sees: also by a special method of a class, as a function."""
+    *_, last = imported[1].split(".")
+    return last in _READS_ON or ("." in imported[1] and last.startswith("__") and last.endswith("__"))
 
 
 def _dangerous(names: Iterable[Imported]) -> list[Imported]:
@@ -70,7 +83,7 @@ def _dangerous(names: Iterable[Imported]) -> list[Imported]:
 
 
 def _spellings(imported: Imported) -> Iterator[Imported]:
-    """All that an unpickler may take a name for: Python 3's name of it, and each way to cut a dotted name."""
+    """All that a name may stand for: Python 3's name of it, each way to cut a dotted name, and a module that another one has imported."""
     module, name = imported
     for text in imported:
         if not all(part.isidentifier() for part in text.split(".")):
@@ -83,6 +96,7 @@ def _spellings(imported: Imported) -> Iterator[Imported]:
     parts = name.split(".")
     for cut in range(1, len(parts)):
         yield ".".join(parts[:cut]), ".".join(parts[cut:])
+    yield parts[-1], "any"
 
 
 def _shown(names: list[str]) -> str:

@@ -14,6 +14,7 @@ import re
 from collections import OrderedDict
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
+from weakref import WeakValueDictionary
 
 from mme_tenancy.formats.content import ContentFault
 
@@ -80,11 +81,12 @@ class _Dtype:
     has_object: bool
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, weakref_slot=True)
 class _Dictionary:
-    """A dictionary, of which only what describes an array is kept."""
+    """A dictionary, of which only what describes an array is kept; ``unsure`` once it may hold what the walk did not see."""
 
     items: dict[str, object] = field(default_factory=dict)
+    unsure: bool = False
 
 
 class _Array:
@@ -123,6 +125,8 @@ class _Machine:
         self._recent: OrderedDict[int, _Text] = OrderedDict()
         self._kept: dict[int, object] = {}
         self._arrays: set[int] = set()
+        # Those on the stack only: what left it comes back as an opaque value, which describes no array.
+        self._dictionaries: WeakValueDictionary[int, _Dictionary] = WeakValueDictionary()
         self._memo_size, self._sparse = 0, False
         self.position = self._frame_end = 0
         self._array_state: Mapping[str, object] = {}
@@ -228,7 +232,7 @@ class _Machine:
         """POP, which takes a mark, too."""
         if not self._stack:
             raise ContentFault("the pickle takes more from its stack than there is")
-        _refuse_loose_array(self._stack.pop())
+        _give_away(self._stack.pop())
 
     def pop_mark(self) -> list[object]:
         for place in range(len(self._stack) - 1, -1, -1):
@@ -250,7 +254,7 @@ class _Machine:
         else:
             taken = [self.pop() for _ in before]
         for value in taken:
-            _refuse_loose_array(value)
+            _give_away(value)
         self._stack.extend([_OPAQUE] * len(after))
 
     # -- opcodes that decide something ------------------------------------------------------------------------------------------------
@@ -275,18 +279,21 @@ class _Machine:
 
     def new_tuple(self, items: list[object]) -> None:
         for item in items:
-            _refuse_loose_array(item)
+            _give_away(item)
         self.push(tuple(_leaf(item) for item in items) if len(items) <= _KEPT_ITEMS else _OPAQUE)
 
     def set_items(self, items: list[object]) -> None:
         for item in items:
-            _refuse_loose_array(item)
+            _give_away(item)
         target = self.pop()
-        _refuse_loose_array(target)
         if isinstance(target, _Dictionary):
             for key, value in zip(items[::2], items[1::2], strict=False):
-                if isinstance(key, _Text) and key.value in _ARRAY_STATE:
+                if not isinstance(key, _Text):
+                    target.unsure = True
+                elif key.value in _ARRAY_STATE:
                     target.items[key.value] = value if isinstance(value, tuple) else _leaf(value)
+        else:
+            _give_away(target)
         self.push(target)
 
     def new_dictionary(self, items: list[object]) -> None:
@@ -321,9 +328,9 @@ class _Machine:
 
     def import_and_call(self, argument: bytes) -> None:
         for item in self.pop_mark():
-            _refuse_loose_array(item)
+            _give_away(item)
         self.import_line(argument)
-        _refuse_loose_array(self.pop())
+        _give_away(self.pop())
         self.push(_OPAQUE)
 
     def extension(self, _argument: bytes) -> None:
@@ -334,32 +341,33 @@ class _Machine:
         if cls == _Name(_ARRAY) and arguments == ():
             self.push(_Array())
             return
-        _refuse_loose_array(cls)
-        _refuse_loose_array(arguments)
+        _give_away(cls)
+        _give_away(arguments)
         self.push(_OPAQUE)
 
     def reduce(self, _argument: bytes) -> None:
         arguments, called = self.pop(), self.pop()
-        _refuse_loose_array(called)
-        _refuse_loose_array(arguments)
+        _give_away(called)
+        _give_away(arguments)
         self.push(_dtype(arguments) if called == _Name(("numpy", "dtype")) else _OPAQUE)
 
     def build(self, _argument: bytes) -> None:
         state = self.pop()
-        _refuse_loose_array(state)
         target = self._stack[-1] if self._stack else None
-        if isinstance(target, _Array):
-            if not isinstance(state, _Dictionary):
-                raise Unclear("type and shape of an array of joblib cannot be told")
+        if isinstance(target, _Array) and isinstance(state, _Dictionary) and not state.unsure:
             self._array_state = state.items
-        elif isinstance(target, _Dtype):
+            return
+        _give_away(state)
+        if isinstance(target, _Array):
+            raise Unclear("type and shape of an array of joblib cannot be told")
+        if isinstance(target, _Dtype):
             _build_dtype(target, state)
         elif target is None or target is _MARK:
             raise ContentFault("the pickle takes more from its stack than there is")
 
     def duplicate(self, _argument: bytes) -> None:
         value = self.pop()
-        _refuse_loose_array(value)
+        _give_away(value)
         self._stack += [value, value]
 
     # -- the memo ---------------------------------------------------------------------------------------------------------------------
@@ -380,8 +388,11 @@ class _Machine:
         self._arrays.discard(place)
         self._kept.pop(place, None)
         self._recent.pop(place, None)
+        self._dictionaries.pop(place, None)
         if isinstance(value, _Array):
             self._arrays.add(place)
+        elif isinstance(value, _Dictionary):
+            self._dictionaries[place] = value
         elif isinstance(value, _Name | _Dtype):
             self._kept[place] = value
         elif isinstance(value, _Text):
@@ -389,17 +400,25 @@ class _Machine:
             self._recent[place] = value
         if len(self._recent) > _RECENT:
             self._recent.popitem(last=False)
-        if len(self._kept) > _MAX_TYPES or len(self._arrays) > _MAX_ARRAYS:
+        if max(len(self._kept), len(self._dictionaries)) > _MAX_TYPES or len(self._arrays) > _MAX_ARRAYS:
             raise Unclear("the pickle remembers too many names or arrays")
 
     def get(self, place: int) -> None:
         if place in self._arrays:
             raise Unclear("the pickle uses the wrapper of an array of joblib twice")
+        if place in self._dictionaries:
+            _give_away(self._dictionaries[place])
         self.push(self._kept.get(place, self._recent.get(place, _OPAQUE)))
 
 
-def _refuse_loose_array(value: object) -> None:
-    """Anything but a BUILD would let an unpickler read bytes that the walk takes for opcodes, or the other way round."""
+def _give_away(value: object) -> None:
+    """A value goes where the walk does not follow it, such as into a call, which may change it.
+
+    With joblib's wrapper of arrays anything but a BUILD would let an unpickler read bytes that the walk takes for opcodes, or the other way
+    round; so would a dictionary that describes another array than the walk saw.
+    """
+    if isinstance(value, _Dictionary):
+        value.unsure = True
     if isinstance(value, _Array) or (isinstance(value, _Name) and value.imported == _ARRAY):
         raise Unclear("the pickle uses joblib's wrapper of arrays in a way joblib does not write")
 
