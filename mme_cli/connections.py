@@ -115,12 +115,16 @@ def connect(*, stack: str | None = None, api_url: str | None = None, region: str
     Without ``stack`` and ``api_url`` it is the local cloud that runs in this folder.
 
     Raises:
-        CommandError: there is no such stack, an output is missing, or there are no credentials.
+        CommandError: no local cloud runs here, there is no such stack, an output is missing, or there are no credentials.
     """
     if stack is not None and api_url is not None:
         raise CommandError("use either --stack or --api-url")
     if stack is None and api_url is None:
-        return _local(LocalState.read())
+        try:
+            state = LocalState.read()
+        except CommandError as error:
+            raise CommandError(f"{error}; for AWS, pass --stack or --api-url") from None
+        return _local(state)
     if api_url is not None and (token := os.environ.get(TOKEN_VARIABLE, "")):
         return Connection.with_token(api_url, token)
     import boto3

@@ -11,8 +11,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from mme_cli.errors import CommandError
+from mme_cli.errors import CommandError, UsageError
 from mme_cli.sessions import Asked
+from mme_facts.grammar import MODELS_PREFIX
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
@@ -66,18 +67,18 @@ class RegistryTarget:
         return DynamoMaintenance(self.asked.client("dynamodb"), self.table_name)
 
 
-def registry_target(asked: Asked, *, table: str | None, bucket: str | None, models_prefix: str = "models/") -> RegistryTarget:
+def registry_target(asked: Asked, *, table: str | None, bucket: str | None, models_prefix: str = MODELS_PREFIX) -> RegistryTarget:
     """The table and the bucket: those given, else those of the stacks that are deployed into the local cloud.
 
     Raises:
-        CommandError: a name is not given and not known.
+        UsageError: a name is not given and not known.
     """
 
     def name(given: str | None, output: str, option: str) -> str:
         if given is not None:
             return given
         if asked.state is None:
-            raise CommandError(f"{asked.where} does not tell the {option}: pass --{option}, the storage stack's output {output}")
+            raise UsageError(f"{asked.where} does not tell the {option}: pass --{option}, the storage stack's output {output}")
         return asked.state.output(output)
 
     return RegistryTarget(asked, name(table, _TABLE_OUTPUT, "table"), name(bucket, _BUCKET_OUTPUT, "bucket"), models_prefix)
@@ -148,9 +149,11 @@ def reconcile(target: RegistryTarget, *, apply: bool, delete_objects: bool, tena
     Args:
         target: table and bucket.
         apply: repair records, claims, counters and usage.
-        delete_objects: delete artifacts that no record points to, too.
+        delete_objects: with ``apply``: delete artifacts that no record points to, too.
         tenant: only this one.
     """
+    if delete_objects and not apply:
+        raise UsageError("--delete-objects deletes for good: pass --apply too, or leave it out to see what is wrong")
     return _answered(target.asked.where, lambda: _Reconciler(target).run(apply=apply, delete_objects=delete_objects, tenant=tenant))
 
 
@@ -264,13 +267,19 @@ class _Reconciler:
 
 
 def export_registry(target: RegistryTarget, file: Path) -> int:
-    """Write every item worth restoring as one JSON line; returns how many. The file is whole or absent."""
+    """Write every item worth restoring as one JSON line; returns how many. The file is whole or absent, and its owner's only.
+
+    Raises:
+        CommandError: the file cannot be written, or AWS refuses.
+    """
     from mme_tenancy.aws.attributes import to_item
     from mme_tenancy.aws.maintenance import is_kept
 
     def run() -> int:
         count = 0
         scratch = file.with_name(f".{file.name}.part")
+        scratch.unlink(missing_ok=True)
+        scratch.touch(mode=0o600)  # samples of tenants are in it
         with scratch.open("w", encoding="utf-8") as lines:
             for item in target.maintenance().items():
                 if is_kept(item):
@@ -279,7 +288,10 @@ def export_registry(target: RegistryTarget, file: Path) -> int:
         scratch.replace(file)
         return count
 
-    return _answered(target.asked.where, run)
+    try:
+        return _answered(target.asked.where, run)
+    except OSError as error:
+        raise CommandError(f"{str(file)!r} cannot be written: {error.strerror}") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -352,12 +364,13 @@ def restore(
         tell: is told what is waited for.
 
     Raises:
-        CommandError: not exactly one source was given, or AWS refuses.
+        UsageError: not exactly one source was given.
+        CommandError: AWS refuses.
     """
     from mme_tenancy.aws.maintenance import DynamoMaintenance, is_kept
 
     if sum((moment is not None, latest, backup_arn is not None, from_table is not None)) != 1:
-        raise CommandError("say once what to restore: --to-time, --latest, --backup or --from-table")
+        raise UsageError("say once what to restore: --to-time, --latest, --backup or --from-table")
 
     def run() -> Restored:
         client: DynamoDBClient = target.asked.client("dynamodb")

@@ -86,7 +86,7 @@ def open_session(*, endpoint_url: str | None, region: str | None, profile: str |
         raise CommandError(f"{error}: use a profile of ~/.aws/config") from error
     except (BotoCoreError, ValueError) as error:
         raise CommandError(f"region or address cannot be used: {error}") from error
-    where = f"AWS region {session.region_name}"
+    where = f"AWS region {session.region_name}" if session.region_name else "AWS"
     if endpoint_url is not None:
         where = f"the local cloud at {endpoint_url}" if local else endpoint_url
     return Asked(where, local, ours, session, endpoint_url)

@@ -13,6 +13,7 @@ from constructs import Construct
 from mme_constructs.dead_letters import dead_letter_queue
 from mme_constructs.errors import FunctionError
 from mme_constructs.resuming import grant_resume
+from mme_constructs.retention import check_retired_days
 from mme_constructs.tenant_function import FunctionSettings, LogSettings, TenantFunction
 from mme_facts import environment as variables
 from mme_facts.limits import RETIRED_DAYS
@@ -23,13 +24,15 @@ if TYPE_CHECKING:
 
 __all__ = ["Sweeper", "SweeperSettings"]
 
+_MAX_EVERY_MINUTES = 1440
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweeperSettings:
     """When the sweep acts.
 
     Attributes:
-        every_minutes: how often it runs. Default 5.
+        every_minutes: how often it runs, 1 to 1,440. Default 5. Alarms on the sweep judge 15 minutes at a time.
         stuck_minutes: how long a version under way may stay as it is before admission is called again. Default 20: longer than the
             admission function can run, so that nobody works on it any more.
         expire_hours: how long an upload is awaited. Default 24; signed uploads end after an hour.
@@ -37,7 +40,8 @@ class SweeperSettings:
         unrecorded_days: how long artifacts are kept whose records were lost: time to restore them from a backup. Default 7.
 
     Raises:
-        FunctionError: a time is too short: something that is still worked on would be taken for abandoned.
+        FunctionError: a time is too short, so that something that is still worked on would be taken for abandoned, or a schedule that waits
+            for the next one would be older than EventBridge keeps it.
     """
 
     every_minutes: int = 5
@@ -58,6 +62,13 @@ class SweeperSettings:
                 raise FunctionError(
                     f"{name} of the sweep is too short", value=getattr(self, name), allowed=f"{lowest} or more: {why}", fix="Change it"
                 )
+        if self.every_minutes > _MAX_EVERY_MINUTES:
+            raise FunctionError(
+                "every_minutes of the sweep is too long",
+                value=self.every_minutes,
+                allowed=f"1 to {_MAX_EVERY_MINUTES:,}: EventBridge keeps no event for longer than a day",
+                fix="Change it",
+            )
 
 
 class Sweeper(Construct):
@@ -73,9 +84,13 @@ class Sweeper(Construct):
         store: uploads and artifacts.
         registry: the table.
         times: when it acts. Default: `SweeperSettings` as it stands.
-        retired_days: how many days the artifacts are kept of versions whose model or tenant was deleted; as of `TenantApi`. Default 7.
+        retired_days: how many days the artifacts are kept of versions whose model or tenant was deleted; 1 to 3,650; as of `TenantApi`.
+            Default 7.
         settings: size and limits of the function. Default: 512 MB, 240 s, less than the time between two runs.
         log_settings: how long its logs are kept. Default: three months.
+
+    Raises:
+        RetentionError: ``retired_days`` is out of range.
     """
 
     def __init__(
@@ -91,6 +106,7 @@ class Sweeper(Construct):
         log_settings: LogSettings | None = None,
     ) -> None:
         times = SweeperSettings() if times is None else times
+        check_retired_days(retired_days)
         super().__init__(scope, id)
         self.dead_letters = dead_letter_queue(self)
         """Schedules that failed for good; they need not be sent again, the next one replaces them."""

@@ -15,10 +15,11 @@ from constructs import Construct
 
 from mme_constructs.acknowledge import acknowledge
 from mme_constructs.authorizers import CognitoAuthorizer, LambdaAuthorizer
-from mme_constructs.errors import RetentionError, ThrottleError
+from mme_constructs.errors import ThrottleError
 from mme_constructs.gateway_responses import add_problem_responses
 from mme_constructs.pool import ModelPool, function_environment
 from mme_constructs.resuming import grant_resume
+from mme_constructs.retention import check_retired_days
 from mme_constructs.tenant_function import FunctionSettings, LogSettings, TenantFunction
 from mme_constructs.tenant_isolation import TenantIsolation
 from mme_facts import environment as variables
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
 
 __all__ = ["STAGE", "TenantApi", "Throttle"]
 
-_MAX_RETIRED_DAYS = 3650
 _DAY_SECONDS = 86_400
 STAGE = "v1"
 
@@ -133,13 +133,7 @@ class TenantApi(Construct):
         authorizer: CognitoAuthorizer | LambdaAuthorizer | None = None,
     ) -> None:
         environment = function_environment(store=store, registry=registry, pools=pools, max_artifact_bytes=max_artifact_bytes)
-        if not 1 <= retired_days <= _MAX_RETIRED_DAYS:
-            raise RetentionError(
-                "Artifacts of retired versions must be kept for a while, and not for ever",
-                value=retired_days,
-                allowed=f"1 to {_MAX_RETIRED_DAYS} days",
-                fix="Set retired_days, such as 7",
-            )
+        check_retired_days(retired_days)
         super().__init__(scope, id)
         log_settings = LogSettings() if log_settings is None else log_settings
         self.authorizer = authorizer

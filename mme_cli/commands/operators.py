@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from mme_cli.commands.options import Json, Region
 from mme_cli.console import print_json, stderr, stdout
+from mme_facts.grammar import MODELS_PREFIX
 
 if TYPE_CHECKING:
     from mme_cli.registry import RegistryTarget, Restored
@@ -21,11 +23,9 @@ dead_letters_app = typer.Typer(help="Events of the platform's functions that fai
 
 Table = Annotated[str | None, typer.Option(help="The registry's table; left out, that of the local cloud.")]
 Bucket = Annotated[str | None, typer.Option(help="The artifacts' bucket; left out, that of the local cloud.")]
-Region = Annotated[str | None, typer.Option(help="AWS region; left out, the environment's.")]
 Profile = Annotated[str | None, typer.Option(help="AWS profile; asks AWS.")]
 Url = Annotated[str | None, typer.Option("--endpoint-url", help="Address to ask instead of AWS; left out, the local cloud that runs here.")]
 Aws = Annotated[bool, typer.Option("--aws", help="Ask AWS although a local cloud runs here.")]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]
 Apply = Annotated[bool, typer.Option("--apply", help="Do it; left out, only say what would be done.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="With --apply: replace items that differ, too.")]
 
@@ -37,7 +37,14 @@ def _asked(endpoint_url: str | None, region: str | None, profile: str | None, *,
 
 
 def _registry(
-    table: str | None, bucket: str | None, url: str | None, region: str | None, profile: str | None, *, aws: bool, prefix: str = "models/"
+    table: str | None,
+    bucket: str | None,
+    url: str | None,
+    region: str | None,
+    profile: str | None,
+    *,
+    aws: bool,
+    prefix: str = MODELS_PREFIX,
 ) -> RegistryTarget:
     from mme_cli.registry import registry_target
 
@@ -50,11 +57,12 @@ def _registry(
 def reconcile(
     table: Table = None,
     bucket: Bucket = None,
-    models_prefix: Annotated[str, typer.Option(help="Prefix of the artifacts.")] = "models/",
+    models_prefix: Annotated[str, typer.Option(help="Prefix of the artifacts.")] = MODELS_PREFIX,
     tenant: Annotated[str | None, typer.Option(help="Look at this tenant only.")] = None,
     apply: Apply = False,
     delete_objects: Annotated[
-        bool, typer.Option("--delete-objects", help="Delete artifacts that no record points to, too. They cannot be brought back.")
+        bool,
+        typer.Option("--delete-objects", help="With --apply: delete artifacts that no record points to, too. They cannot be brought back."),
     ] = False,
     region: Region = None,
     profile: Profile = None,

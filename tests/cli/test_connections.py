@@ -61,6 +61,12 @@ def test_without_a_token_calls_are_signed(api, monkeypatch):
     assert came[0].startswith("AWS4-HMAC-SHA256 Credential=AKIAEXAMPLE/")
 
 
+def test_without_a_local_cloud_the_ways_to_aws_are_named(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(CommandError, match=r"no local cloud runs here .*; for AWS, pass --stack or --api-url"):
+        connect()
+
+
 def test_without_either_nobody_is_called(api):
     url, came = api
     with pytest.raises(CommandError, match="no AWS credentials"):

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from mme_cli import registry as commands
 from mme_cli import sessions
-from mme_cli.errors import CommandError
+from mme_cli.errors import CommandError, UsageError
 from mme_cli.main import app
 from mme_cli.registry import RegistryTarget, export_registry, import_registry, migrate, reconcile, registry_target, restore
 from mme_cli.sessions import Asked
@@ -152,8 +152,23 @@ def test_a_point_in_time_is_restored_beside_the_table(platform):
 
 @pytest.mark.parametrize("given", [{}, {"latest": True, "from_table": "x"}])
 def test_exactly_one_source_is_restored(platform, given):
-    with pytest.raises(CommandError, match="say once what to restore"):
+    with pytest.raises(UsageError, match="say once what to restore"):
         restore(platform.target, **given, apply=False, overwrite=False)
+
+
+def test_no_artifact_is_deleted_without_apply(platform):
+    platform.lose("VERSION#iris#000002")
+    before = platform.s3.list_objects_v2(Bucket=platform.target.bucket_name)["KeyCount"]
+    with pytest.raises(UsageError, match="--delete-objects deletes for good: pass --apply too"):
+        platform.reconcile(delete_objects=True)
+    assert platform.s3.list_objects_v2(Bucket=platform.target.bucket_name)["KeyCount"] == before
+
+
+def test_an_export_is_for_its_owner_only_and_a_file_that_cannot_be_written_is_told(platform, tmp_path):
+    export_registry(platform.target, tmp_path / "registry.jsonl")
+    assert (tmp_path / "registry.jsonl").stat().st_mode & 0o777 == 0o600
+    with pytest.raises(CommandError, match=r"'.*none/registry\.jsonl' cannot be written: No such file or directory"):
+        export_registry(platform.target, tmp_path / "none" / "registry.jsonl")
 
 
 def test_what_aws_refuses_is_one_sentence(platform):
@@ -244,9 +259,9 @@ def test_an_item_that_changes_during_its_migration_is_left_to_the_next_run(platf
 
 
 def test_without_a_local_cloud_table_and_bucket_must_be_named(platform):
-    with pytest.raises(CommandError, match="does not tell the table: pass --table"):
+    with pytest.raises(UsageError, match="does not tell the table: pass --table"):
         registry_target(platform.asked, table=None, bucket="b")
-    with pytest.raises(CommandError, match="does not tell the bucket: pass --bucket"):
+    with pytest.raises(UsageError, match="does not tell the bucket: pass --bucket"):
         registry_target(platform.asked, table="t", bucket=None)
 
 

@@ -8,7 +8,7 @@ import aws_cdk as cdk
 import pytest
 
 from mme_constructs import FunctionSettings, ModelArtifactStore, Sweeper, SweeperSettings, TenantRegistry
-from mme_constructs.errors import FunctionError
+from mme_constructs.errors import FunctionError, RetentionError
 from mme_facts import environment as variables
 from mme_facts.environment import SweepTimes
 from mme_facts.own_events import RESUME_DETAIL
@@ -108,3 +108,15 @@ def test_times_in_which_somebody_may_still_be_at_work_are_refused(setting):
     (name,) = setting
     with pytest.raises(FunctionError, match=f"{name} of the sweep is too short"):
         SweeperSettings(**setting)
+
+
+def test_more_time_between_two_runs_than_eventbridge_keeps_an_event_is_refused():
+    assert SweeperSettings(every_minutes=1440)
+    with pytest.raises(FunctionError, match="every_minutes of the sweep is too long: got 1441"):
+        SweeperSettings(every_minutes=1441)
+
+
+@pytest.mark.parametrize("days", [0, 3651])
+def test_artifacts_are_kept_for_a_while_and_not_for_ever(stack, days):
+    with pytest.raises(RetentionError, match=f"got {days}"):
+        build(stack, retired_days=days)
