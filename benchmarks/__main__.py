@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from benchmarks import bulk, constructs, fleet, local_cloud, onboarding
+from benchmarks import bulk, constructs, fleet, invocation, local_cloud, onboarding
 from benchmarks.figure import store, table
 from mme_cli.console import stderr, stdout
 
@@ -15,6 +15,7 @@ AREAS = {
     "fleet": fleet.measure,
     "onboarding": onboarding.measure,
     "bulk": bulk.measure,
+    "invocation": invocation.measure,
 }
 
 

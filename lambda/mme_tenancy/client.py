@@ -107,8 +107,8 @@ class TenantClient:
         renewals = ThreadPoolExecutor(2, thread_name_prefix="mme-routes")
         tenancy, invoking = None, session
         if tenant_role_arn is not None:
-            tenancy = TenantSessions(assume_tenant(sts_client(session), tenant_role_arn), clock)
-            invoking = tenancy.boto3_session(session.region_name)
+            tenancy = TenantSessions(assume_tenant(partial(sts_client, session), tenant_role_arn), clock)
+            invoking = tenancy.boto3_session(session)
         path = InvocationPath(
             or_unavailable(looked_up_in(DynamoRegistry(dynamodb_client(session), table_name))),
             Invoker(SageMakerRuntime(lambda seconds: runtime_client(invoking, seconds)), clock, random.random),

@@ -13,7 +13,8 @@ from mme_facts.table import MOVING_INDEX
 from mme_tenancy.activation import activate
 from mme_tenancy.aws.attributes import from_item, to_item
 from mme_tenancy.aws.clients import dynamodb_client
-from mme_tenancy.aws.dynamodb import DynamoIdempotencyStore, DynamoRegistry
+from mme_tenancy.aws.dynamodb import DynamoRegistry
+from mme_tenancy.aws.idempotency import DynamoIdempotencyStore
 from mme_tenancy.aws.items import item_of, version_of
 from mme_tenancy.clock import SystemClock
 from mme_tenancy.errors import WriteConflictError

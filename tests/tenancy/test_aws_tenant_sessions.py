@@ -4,6 +4,7 @@ import re
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
+import boto3
 import pytest
 from botocore.config import Config
 from botocore.credentials import ReadOnlyCredentials
@@ -80,14 +81,16 @@ def test_many_threads_open_one_session(clock):
 
 
 def test_nothing_is_signed_outside_of_a_tenants_context(sessions):
-    client = sessions.boto3_session("us-east-1").client("sagemaker-runtime", endpoint_url="http://127.0.0.1:9")
+    client = sessions.boto3_session(boto3.Session(region_name="us-east-1")).client("sagemaker-runtime", endpoint_url="http://127.0.0.1:9")
     with pytest.raises(RuntimeError, match="outside of a tenant's context"):
         client.invoke_endpoint(EndpointName="e", Body=b"")
 
 
 def test_one_client_signs_as_the_tenant_of_each_thread(sessions):
     config = Config(retries={"total_max_attempts": 1})
-    client = sessions.boto3_session("us-east-1").client("sagemaker-runtime", endpoint_url="http://127.0.0.1:9", config=config)
+    client = sessions.boto3_session(boto3.Session(region_name="us-east-1")).client(
+        "sagemaker-runtime", endpoint_url="http://127.0.0.1:9", config=config
+    )
     signed = {}
     both = threading.Barrier(2)
 

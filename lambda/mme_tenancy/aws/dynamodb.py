@@ -1,4 +1,4 @@
-"""The registry and the idempotency keys in the one DynamoDB table, by the low-level client."""
+"""The registry in the one DynamoDB table, by the low-level client."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from botocore.exceptions import ClientError
 
-from mme_facts.table import EXPIRES_AT, PARTITION_KEY, SORT_KEY
+from mme_facts.table import PARTITION_KEY, SORT_KEY
 from mme_tenancy.aws.attributes import Item, from_item, to_attribute, to_item
 from mme_tenancy.aws.items import (
     SCHEMA,
@@ -30,7 +30,6 @@ from mme_tenancy.aws.items import (
     version_sort_key,
 )
 from mme_tenancy.errors import TenancyError, UnavailableError, WriteConflictError
-from mme_tenancy.idempotency import IdempotencyKey, IdempotencyRecord, StoredAnswer
 from mme_tenancy.registry import Change, Key, Page
 from mme_tenancy.routes import Model
 from mme_tenancy.schema import ALWAYS_WRITTEN
@@ -42,7 +41,7 @@ if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
     from mypy_boto3_dynamodb.type_defs import QueryInputTypeDef, TransactWriteItemTypeDef
 
-__all__ = ["DynamoIdempotencyStore", "DynamoRegistry"]
+__all__ = ["DynamoRegistry"]
 
 _T = TypeVar("_T")
 _CONDITION, _CONFLICT = "ConditionalCheckFailed", "TransactionConflict"
@@ -190,78 +189,11 @@ class DynamoRegistry:
         return Page([read(from_item(item)) for item in answer["Items"]], more="LastEvaluatedKey" in answer)
 
 
-class DynamoIdempotencyStore:
-    """`mme_tenancy.idempotency.IdempotencyStore` on the table; items vanish by the table's TTL.
-
-    Args:
-        client: DynamoDB client.
-        table_name: the table.
-    """
-
-    def __init__(self, client: DynamoDBClient, table_name: str) -> None:
-        self._client = client
-        self._table_name = table_name
-
-    def put(self, key: IdempotencyKey, before: IdempotencyRecord | None, after: IdempotencyRecord) -> IdempotencyRecord | None:
-        """Store ``after`` if the stored record is ``before``; returns the stored record if it is another one, else ``None``."""
-        item: Item = {
-            **_idempotency_key(key),
-            "schema": SCHEMA,
-            "rev": after.rev,
-            "fingerprint": after.fingerprint,
-            "lease_until": after.lease_until,
-            EXPIRES_AT: after.expires_at,
-        }
-        if after.answer is not None:
-            item |= {"status": after.answer.status, "body": after.answer.body}
-        try:
-            self._client.put_item(
-                TableName=self._table_name,
-                Item=to_item(item),
-                ReturnValuesOnConditionCheckFailure="ALL_OLD",
-                **_condition(before.rev if before else None, before.fingerprint if before else None),
-            )
-        except ClientError as error:
-            if not _is_conflict(error):
-                raise
-            stored: Any = error.response.get("Item")
-            if stored is None:
-                # The record that was read is gone: whoever held the key freed it.
-                return before
-            record = _idempotency_record(from_item(stored))
-            # Our own write, whose answer was lost and which botocore sent again.
-            return None if record == after else record
-        return None
-
-    def remove(self, key: IdempotencyKey, record: IdempotencyRecord) -> None:
-        """Forget ``record`` if it is still the stored one."""
-        try:
-            self._client.delete_item(
-                TableName=self._table_name, Key=to_item(_idempotency_key(key)), **_condition(record.rev, record.fingerprint)
-            )
-        except ClientError as error:
-            if not _is_conflict(error):
-                raise
-
-
-def _idempotency_key(key: IdempotencyKey) -> Item:
-    return {PARTITION_KEY: partition(key.tenant), SORT_KEY: f"IDEMPOTENCY#{key.route}#{key.key}"}
-
-
-def _idempotency_record(item: Item) -> IdempotencyRecord:
-    answer = StoredAnswer(item["status"], item["body"]) if "status" in item else None
-    return IdempotencyRecord(item["fingerprint"], float(item["lease_until"]), item[EXPIRES_AT], answer, item["rev"])
-
-
-def _condition(rev: int | None, fingerprint: str | None = None) -> dict[str, Any]:
+def _condition(rev: int | None) -> dict[str, Any]:
     """Condition that the stored item has this revision, or that there is none."""
     if rev is None:
         return {"ConditionExpression": f"attribute_not_exists({PARTITION_KEY})"}
-    condition: dict[str, Any] = {"ConditionExpression": "rev = :rev", "ExpressionAttributeValues": {":rev": to_attribute(rev)}}
-    if fingerprint is not None:
-        condition["ConditionExpression"] += " AND fingerprint = :fingerprint"
-        condition["ExpressionAttributeValues"][":fingerprint"] = to_attribute(fingerprint)
-    return condition
+    return {"ConditionExpression": "rev = :rev", "ExpressionAttributeValues": {":rev": to_attribute(rev)}}
 
 
 def _key(partition_key: str, sort_key: str) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import boto3
@@ -47,16 +48,17 @@ class SessionKeys:
     expires_at: float
 
 
-def assume_tenant(sts: STSClient, role_arn: str) -> Callable[[str], SessionKeys]:
+def assume_tenant(sts: Callable[[], STSClient], role_arn: str) -> Callable[[str], SessionKeys]:
     """Opens sessions of the tenants' role; raises `UnavailableError` when STS cannot.
 
     Args:
-        sts: STS client of the function's own role.
+        sts: makes the STS client of the function's own role; called once, before the first session.
         role_arn: the tenants' role.
     """
+    client = cache(sts)
 
     def assume(tenant: str) -> SessionKeys:
-        answer = sts.assume_role(
+        answer = client().assume_role(
             RoleArn=role_arn,
             RoleSessionName=f"tenant-{tenant}"[:64],
             DurationSeconds=_SESSION_SECONDS,
@@ -91,11 +93,16 @@ class TenantSessions:
         self._lock = threading.Lock()
         self._tenant: ContextVar[str | None] = ContextVar("tenant", default=None)
 
-    def boto3_session(self, region_name: str | None = None) -> boto3.Session:
-        """A session whose clients sign as the tenant of `acting_as`, and refuse to sign outside of it."""
+    def boto3_session(self, like: boto3.Session) -> boto3.Session:
+        """A session whose clients sign as the tenant of `acting_as`, and refuse to sign outside of it.
+
+        Args:
+            like: a session whose region it has; what that session has read of botocore's data is not read again.
+        """
         core = botocore.session.get_session()
+        core.register_component("data_loader", like._session.get_component("data_loader"))  # noqa: SLF001 - boto3 does not show its core
         core.register_component("credential_provider", _Provider(_Following(self.current)))
-        return boto3.Session(botocore_session=core, region_name=region_name)
+        return boto3.Session(botocore_session=core, region_name=like.region_name)
 
     @contextmanager
     def acting_as(self, tenant: str) -> Iterator[None]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import gc
 import json
 import os
 from collections.abc import Callable, Mapping
@@ -29,10 +30,19 @@ class LambdaContext(Protocol):
 
 
 def at_cold_start(build: Callable[[], _T]) -> Callable[[], _T]:
-    """Run ``build`` once: on import inside Lambda, whose start-up phase has the full CPU, and on first use elsewhere."""
+    """Run ``build`` once: on import inside Lambda, whose start-up phase has the full CPU, and on first use elsewhere.
+
+    Inside Lambda the collector of cycles rests meanwhile, and what is there afterwards is left out of its rounds: botocore's
+    descriptions of services are hundreds of thousands of objects that stay for good.
+    """
     once = cache(build)
     if "AWS_LAMBDA_FUNCTION_NAME" in os.environ:
-        once()
+        gc.disable()
+        try:
+            once()
+        finally:
+            gc.freeze()
+            gc.enable()
     return once
 
 

@@ -14,6 +14,7 @@ import traceback
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import boto3
@@ -173,7 +174,7 @@ def _names(event: Event) -> tuple[str, str]:
 
 
 def _tenancy(session: boto3.Session, role_arn: str | None, clock: Clock) -> TenantSessions | None:
-    return None if role_arn is None else TenantSessions(assume_tenant(sts_client(session), role_arn), clock)
+    return None if role_arn is None else TenantSessions(assume_tenant(partial(sts_client, session), role_arn), clock)
 
 
 @at_cold_start
@@ -181,11 +182,9 @@ def _application() -> Invocations:
     settings = InvocationSettings.read(os.environ)
     session, clock = boto3.Session(), SystemClock()
     tenancy = _tenancy(session, settings.tenant_role_arn, clock)
-    invoking = session if tenancy is None else tenancy.boto3_session(session.region_name)
+    invoking = session if tenancy is None else tenancy.boto3_session(session)
     runtime = SageMakerRuntime(lambda seconds: runtime_client(invoking, seconds))
-    # A request that waited for this start has less time left, and so another client.
-    for seconds in (0.0, _GATEWAY_MARGIN_SECONDS):
-        runtime.prepare(API_GATEWAY_TIMEOUT_SECONDS - _GATEWAY_MARGIN_SECONDS - seconds)
+    runtime.prepare(API_GATEWAY_TIMEOUT_SECONDS - _GATEWAY_MARGIN_SECONDS)
     lookup = or_unavailable(looked_up_in(DynamoRegistry(dynamodb_client(session), settings.table_name)))
     path = InvocationPath(lookup, Invoker(runtime, clock, random.random), clock, background=ThreadPoolExecutor(1).submit, tenancy=tenancy)
     return Invocations(path, clock, settings.line, settings.callers)

@@ -17,7 +17,8 @@ from mme_facts.grammar import GrammarError, VersionId, check_model_id, check_ten
 from mme_facts.problems import CONTENT_TYPE
 from mme_tenancy.activation import Activator
 from mme_tenancy.aws.clients import dynamodb_client, events_client, s3_client
-from mme_tenancy.aws.dynamodb import DynamoIdempotencyStore, DynamoRegistry
+from mme_tenancy.aws.dynamodb import DynamoRegistry
+from mme_tenancy.aws.idempotency import DynamoIdempotencyStore
 from mme_tenancy.aws.sweeping import EventAdmissions
 from mme_tenancy.aws.uploads import S3UploadSigner
 from mme_tenancy.callers import attempt, known_caller, verified_caller
