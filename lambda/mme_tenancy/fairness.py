@@ -114,10 +114,11 @@ class Turn:
 
     Attributes:
         cold: whether the model was not known to be in memory when the turn began.
+        trial: whether it is the one request that tries the model after a rest.
     """
 
-    def __init__(self, *, cold: bool) -> None:
-        self.cold = cold
+    def __init__(self, *, cold: bool, trial: bool = False) -> None:
+        self.cold, self.trial = cold, trial
         self.answered = False
         self.blamed = False
 
@@ -183,10 +184,10 @@ class Fairness:
             raise refused
         account.tokens -= 1.0
         account.in_flight += 1
-        health.on_trial = health.on_trial or health.open_until > 0.0
+        health.on_trial = trial = health.open_until > 0.0
         if cold:
             account.cold[target_model] = account.cold.get(target_model, 0) + 1
-        return Turn(cold=cold)
+        return Turn(cold=cold, trial=trial)
 
     def _refusal(
         self, account: _Account, health: _Health, target_model: str, limits: Limits, now: float, *, cold: bool
@@ -216,9 +217,11 @@ class Fairness:
                 del account.cold[target_model]
         if turn.answered:
             health.warm_at, health.failures, health.opened, health.open_until, health.on_trial = now, 0, 0, 0.0, False
+        elif health.open_until > 0.0 and not turn.trial:
+            pass  # It began before the circuit opened: its failure says nothing about the model after the rest.
         elif turn.blamed:
             health.failures += 1
-            if health.on_trial or health.failures >= self._breaker.failures:
+            if turn.trial or health.failures >= self._breaker.failures:
                 health.open_until = now + self._breaker.rest(health.opened)
                 health.opened, health.failures, health.on_trial = health.opened + 1, 0, False
         else:

@@ -156,6 +156,29 @@ def test_a_trial_that_tells_nothing_is_followed_by_another(fairness, clock):
     answered(fairness)
 
 
+def test_requests_that_began_before_the_circuit_opened_neither_prolong_the_rest_nor_end_the_trial(fairness, clock):
+    wide = Limits(100, in_flight=50, cold_loads=2)
+    with ExitStack() as late:
+        turns = [late.enter_context(fairness.turn("acme", "a", wide)) for _ in range(30)]
+        for turn in turns[1:]:
+            turn.blame()
+        # Not told how it ended: it is given back while the trial is under way.
+        undecided = ExitStack()
+        undecided.enter_context(fairness.turn("acme", "a", wide))
+    with pytest.raises(ModelFailedError) as refused:
+        answered(fairness, limits=wide)
+    assert refused.value.retry_after_seconds == 2, "all of them failed in the first rest"
+    clock.sleep(2)
+    with fairness.turn("acme", "a", wide) as trial:
+        undecided.close()
+        with pytest.raises(ModelFailedError):
+            answered(fairness, limits=wide)
+        trial.blame()
+    with pytest.raises(ModelFailedError) as refused:
+        answered(fairness, limits=wide)
+    assert refused.value.retry_after_seconds == 4
+
+
 def test_the_rest_of_one_model_leaves_the_others_alone(fairness):
     for _ in range(3):
         failed(fairness)
