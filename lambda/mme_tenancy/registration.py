@@ -244,7 +244,9 @@ class Registrar:
             activate=registration.activate,
             multipart=multipart,
         )
-        if amended != known:
+        # What is signed anew must not expire before it was of use.
+        renewed = not complete and known.updated_at <= timestamp(self._clock.time() - UPLOAD_SECONDS)
+        if amended != known or renewed:
             amended = replace(amended, updated_at=now, rev=known.rev + 1)
             self._write(Change(known, amended), quotas=quotas, begun=amended if multipart != known.multipart else None)
             if known.multipart is not None and multipart != known.multipart:

@@ -20,8 +20,9 @@ from mme_tenancy.errors import (
     VersionExistsError,
     WriteConflictError,
 )
-from mme_tenancy.registration import Registrar, parse_registration
+from mme_tenancy.registration import UPLOAD_SECONDS, Registrar, parse_registration
 from mme_tenancy.registry import Change
+from mme_tenancy.sweep import Step, SweepRules, next_step
 from mme_tenancy.tenants import Tenant
 from mme_tenancy.testing import MemoryRegistry, MemorySigner
 from mme_tenancy.uploads import GREATEST_UPLOAD_BYTES
@@ -231,6 +232,15 @@ def test_an_artifact_that_is_awaited_gets_the_same_version_and_a_fresh_upload(re
     assert again.version == first.version
     assert not again.created
     assert again.upload.expires_at > first.upload.expires_at
+
+
+def test_an_upload_that_is_signed_anew_is_awaited_anew(registry, registrar, clock):
+    registrar.register("acme", "iris", parse(GOOD))
+    clock.sleep(24 * 3600 - 1)
+    again = registrar.register("acme", "iris", parse(GOOD)).version
+    assert registry.version("acme", "iris", 1) == again
+    awaited = next_step(again, None, stored=False, now=clock.time() + UPLOAD_SECONDS, rules=SweepRules())
+    assert awaited is Step.NOTHING, "the sweep lets it be for as long as the signed upload is good for"
 
 
 def test_what_is_said_about_an_awaited_artifact_can_be_put_right(registry, registrar):
