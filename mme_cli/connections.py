@@ -10,11 +10,12 @@ from threading import Event, Lock
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from mme_cli.errors import CommandError
+from mme_cli.errors import CommandError, UsageError
 from mme_cli.local_state import LocalState
 from mme_cli.onboarding_client import OnboardingClient, Retries
 from mme_cli.platform import LocalPlatform
 from mme_cli.principals import platform_admin, tenant_session
+from mme_cli.sessions import LOOPBACK
 from mme_cli.signed_http import HttpClient, SignedClient, TokenClient
 from mme_local import Credentials
 
@@ -115,6 +116,7 @@ def connect(*, stack: str | None = None, api_url: str | None = None, region: str
     Without ``stack`` and ``api_url`` it is the local cloud that runs in this folder.
 
     Raises:
+        UsageError: the address is neither https nor on this machine.
         CommandError: no local cloud runs here, there is no such stack, an output is missing, or there are no credentials.
     """
     if stack is not None and api_url is not None:
@@ -125,6 +127,8 @@ def connect(*, stack: str | None = None, api_url: str | None = None, region: str
         except CommandError as error:
             raise CommandError(f"{error}; for AWS, pass --stack or --api-url") from None
         return _local(state)
+    if api_url is not None:
+        _check_address(api_url)
     if api_url is not None and (token := os.environ.get(TOKEN_VARIABLE, "")):
         return Connection.with_token(api_url, token)
     import boto3
@@ -151,6 +155,15 @@ def connect(*, stack: str | None = None, api_url: str | None = None, region: str
     assert stack is not None
     outputs = _outputs(session, stack)
     return _with_roles(outputs, session.region_name, lambda keys: _sts(session, keys), own)
+
+
+def _check_address(api_url: str) -> None:
+    """Refuse what would send a token, or a session, readable through the network; raises `UsageError`."""
+    parts = urlsplit(api_url)
+    if not parts.hostname or not (parts.scheme == "https" or (parts.scheme == "http" and parts.hostname in LOOPBACK)):
+        raise UsageError(
+            f"--api-url {api_url!r} is not allowed: use https://, or http:// on this machine, such as the stack's output ApiUrl"
+        )
 
 
 def _local(state: LocalState) -> Connection:

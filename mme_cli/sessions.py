@@ -13,11 +13,12 @@ from mme_cli.local_state import LocalState
 if TYPE_CHECKING:
     import boto3
 
-__all__ = ["Asked", "open_session"]
+__all__ = ["LOOPBACK", "Asked", "open_session"]
 
 _ATTEMPTS = 3
 _CONNECT_SECONDS, _READ_SECONDS = 5, 20
-_LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
+LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
+"""Names of this machine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +74,7 @@ def open_session(*, endpoint_url: str | None, region: str | None, profile: str |
     state = None if aws or profile is not None else _running()
     if endpoint_url is None and state is not None:
         endpoint_url = state.endpoint_url
-    local = endpoint_url is not None and urlsplit(endpoint_url).hostname in _LOOPBACK
+    local = endpoint_url is not None and urlsplit(endpoint_url).hostname in LOOPBACK
     ours = state if state is not None and endpoint_url == state.endpoint_url else None
     try:
         if ours is None:

@@ -8,7 +8,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 import pytest
 
 from mme_cli.connections import TOKEN_VARIABLE, connect
-from mme_cli.errors import CommandError
+from mme_cli.errors import CommandError, UsageError
 
 
 @pytest.fixture
@@ -65,6 +65,13 @@ def test_without_a_local_cloud_the_ways_to_aws_are_named(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(CommandError, match=r"no local cloud runs here .*; for AWS, pass --stack or --api-url"):
         connect()
+
+
+@pytest.mark.parametrize("url", ["http://api.example.com/v1", "api.example.com/v1", "https:///v1", "ftp://127.0.0.1/v1"])
+def test_a_token_goes_over_https_only_or_to_this_machine(monkeypatch, url):
+    monkeypatch.setenv(TOKEN_VARIABLE, "x.y.z")
+    with pytest.raises(UsageError, match=r"--api-url '.*' is not allowed: use https://"):
+        connect(api_url=url)
 
 
 def test_without_either_nobody_is_called(api):
