@@ -58,10 +58,10 @@ COMMON = ("invalid-request", "unauthenticated", "forbidden", "payload-too-large"
 """Slugs of errors that every call may answer with; most of them come from API Gateway itself."""
 _OF_A_BODY = ("unsupported-media-type",)
 _OF_A_KEY = ("idempotency-conflict", "request-in-progress")
-_TENANT = ("tenant-not-found",)
-_TOGETHER = ("unavailable",)
-"""Of calls that read several records at once."""
-_TAKES = (*_TOGETHER, "tenant-deleted", "format-not-allowed", "quota-exceeded")
+_RECORDS = ("unavailable",)
+"""Of calls that read records, or write them: the services behind may be busy."""
+_TENANT = (*_RECORDS, "tenant-not-found")
+_TAKES = ("tenant-deleted", "format-not-allowed", "quota-exceeded")
 _MODEL = (*_TENANT, "model-not-found")
 _DELETED = ("tenant-deleted",)
 _VERSION = (*_MODEL, "version-not-found")
@@ -88,12 +88,12 @@ ANSWERS: Mapping[str, Contract] = {
             201: Answer("The tenant is new.", "Tenant", ("Idempotency-Replayed",), _OF_A_TENANT),
             200: Answer("The tenant was there; this is how it is now.", "Tenant", ("Idempotency-Replayed",), _OF_A_TENANT),
         },
-        (*_TOGETHER, *_DELETED, "write-conflict", *_OF_A_BODY, *_OF_A_KEY),
+        (*_RECORDS, *_DELETED, "write-conflict", *_OF_A_BODY, *_OF_A_KEY),
         body="TenantSettings",
         body_optional=True,
         once=True,
     ),
-    "get_tenant": Contract({200: Answer("The tenant.", "Tenant", links={"list_models": _here("tenant")})}, (*_TENANT, *_TOGETHER)),
+    "get_tenant": Contract({200: Answer("The tenant.", "Tenant", links={"list_models": _here("tenant")})}, _TENANT),
     "delete_tenant": Contract(
         {
             200: Answer("All its models are retired.", "DeletedTenant", ("Idempotency-Replayed",), {"get_tenant": _here("tenant")}),
@@ -149,7 +149,7 @@ ANSWERS: Mapping[str, Contract] = {
                 "The version as it is now.", "Version", ("Idempotency-Replayed",), {"get_version": _here("tenant", "model", "version")}
             )
         },
-        (*_VERSION, *_TOGETHER, *_DELETED, "forbidden-move", "upload-incomplete", "write-conflict", *_OF_A_BODY, *_OF_A_KEY),
+        (*_VERSION, *_DELETED, "forbidden-move", "upload-incomplete", "write-conflict", *_OF_A_BODY, *_OF_A_KEY),
         body="Nothing",
         body_optional=True,
         once=True,
@@ -189,7 +189,6 @@ ANSWERS: Mapping[str, Contract] = {
             "model-failed",
             "answer-too-large",
             "model-loading",
-            "unavailable",
         ),
         any_body=True,
         headers={

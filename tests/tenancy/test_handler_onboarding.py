@@ -4,6 +4,7 @@ import hashlib
 import json
 
 import pytest
+from botocore.exceptions import ClientError, EndpointConnectionError, NoCredentialsError, ReadTimeoutError
 
 from mme_tenancy.activation import Activator
 from mme_tenancy.handlers.onboarding import Onboarding
@@ -393,6 +394,37 @@ def test_an_unexpected_error_shows_no_details_and_is_logged(call, tenant, regist
     assert (status, slug(document)) == (500, "internal-error")
     assert "secret" not in json.dumps(document)
     assert "secret-bucket" in log_lines("onboarding")[-2]["exception"]
+
+
+def failing(code, status=400, reasons=()):
+    metadata = {"HTTPStatusCode": status}
+    return ClientError(
+        {"Error": {"Code": code, "Message": "table registry"}, "ResponseMetadata": metadata, "CancellationReasons": reasons}, "Op"
+    )
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (failing("ProvisionedThroughputExceededException"), (503, "unavailable", "2")),
+        (failing("TransactionCanceledException", reasons=[{"Code": "None"}, {"Code": "ThrottlingError"}]), (503, "unavailable", "2")),
+        (failing("InternalServerError", 500), (503, "unavailable", "2")),
+        (failing("SlowDown", 503), (503, "unavailable", "2")),
+        (ReadTimeoutError(endpoint_url="https://registry"), (503, "unavailable", "2")),
+        (EndpointConnectionError(endpoint_url="https://registry"), (503, "unavailable", "2")),
+        (failing("AccessDeniedException"), (500, "internal-error", None)),
+        (failing("ResourceNotFoundException"), (500, "internal-error", None)),
+        (NoCredentialsError(), (500, "internal-error", None)),
+    ],
+)
+def test_a_service_that_is_busy_or_out_of_reach_is_worth_another_try_and_a_mistake_of_ours_is_not(call, tenant, registry, error, expected):
+    def broken(*names):
+        raise error
+
+    registry.tenant = broken
+    status, document, headers = call("get_tenant")
+    assert (status, slug(document), headers.get("Retry-After")) == expected
+    assert "registry" not in json.dumps(document)
 
 
 def test_every_call_writes_one_line_with_who_called(call, log_lines):

@@ -4,16 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import wraps
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
-from botocore.exceptions import BotoCoreError, ClientError
+from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError
+from botocore.exceptions import ConnectionError as BotoConnectionError
 
 from mme_tenancy.errors import UnavailableError
 
-__all__ = ["or_unavailable"]
+__all__ = ["is_passing", "or_unavailable"]
 
+_BUSY = frozenset(
+    {
+        *("ProvisionedThroughputExceeded", "ProvisionedThroughputExceededException", "RequestLimitExceeded", "SlowDown", "ThrottlingError"),
+        *("ThrottlingException", "TooManyRequestsException", "TransactionInProgressException"),
+    }
+)
+_SERVER_ERROR = 500
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
+
+
+def is_passing(error: Exception) -> bool:
+    """Whether a service was busy, failing or out of reach, which passes by; a denial or a wrong request does not."""
+    if isinstance(error, ClientError):
+        response: Any = error.response
+        codes = {response.get("Error", {}).get("Code"), *(reason.get("Code") for reason in response.get("CancellationReasons", ()))}
+        return bool(codes & _BUSY) or response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0) >= _SERVER_ERROR
+    return isinstance(error, HTTPClientError | BotoConnectionError)
 
 
 def or_unavailable(call: Callable[_P, _T]) -> Callable[_P, _T]:

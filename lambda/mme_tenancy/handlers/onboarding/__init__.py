@@ -18,6 +18,7 @@ from mme_facts.problems import CONTENT_TYPE
 from mme_tenancy.activation import Activator
 from mme_tenancy.aws.clients import dynamodb_client, events_client, s3_client
 from mme_tenancy.aws.dynamodb import DynamoRegistry
+from mme_tenancy.aws.failures import is_passing
 from mme_tenancy.aws.idempotency import DynamoIdempotencyStore
 from mme_tenancy.aws.sweeping import EventAdmissions
 from mme_tenancy.aws.uploads import S3UploadSigner
@@ -30,6 +31,7 @@ from mme_tenancy.errors import (
     MethodNotAllowedError,
     ResourceNotFoundError,
     TenancyError,
+    UnavailableError,
 )
 from mme_tenancy.handlers.http import Event, at_cold_start, problem_headers
 from mme_tenancy.handlers.invocation import LambdaContext
@@ -171,6 +173,8 @@ def _problem(error: TenancyError) -> Response[str]:
 
 def _unexpected(error: Exception) -> Response[str]:
     logger.exception("unexpected", exc_info=error)
+    if is_passing(error):
+        return _problem(UnavailableError("the service cannot answer at the moment: try again", retry_after_seconds=2))
     return _problem(InternalError())
 
 
