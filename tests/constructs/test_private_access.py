@@ -331,10 +331,13 @@ class TestPlacedHere:
             assert function["Properties"]["MemorySize"] == 2048
 
     def test_their_roles_may_attach_them_without_a_managed_policy(self, placed):
-        for name, policy in placed.resources("AWS::IAM::Policy").items():
-            if name.startswith("Api"):
-                actions = {action for item in policy["Properties"]["PolicyDocument"]["Statement"] for action in item["Action"]}
-                assert {"ec2:CreateNetworkInterface", "ec2:DeleteNetworkInterface"} <= actions
+        roles = {function["Properties"]["Role"]["Fn::GetAtt"][0] for function in placed.resources("AWS::Lambda::Function").values()}
+        attaching = set()
+        for policy in placed.resources("AWS::IAM::Policy").values():
+            allowed = [item["Action"] for item in policy["Properties"]["PolicyDocument"]["Statement"] if isinstance(item["Action"], list)]
+            if {"ec2:CreateNetworkInterface", "ec2:DeleteNetworkInterface"} <= {action for actions in allowed for action in actions}:
+                attaching |= {role["Ref"] for role in policy["Properties"]["Roles"]}
+        assert attaching == roles
         assert not [role for role in placed.resources("AWS::IAM::Role").values() if "ManagedPolicyArns" in role["Properties"]]
 
     def test_the_api_is_private(self, placed):
