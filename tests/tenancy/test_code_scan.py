@@ -241,6 +241,19 @@ def test_an_array_whose_state_is_changed_behind_the_walks_back_is_refused(then):
     assert rules(sklearn(content))[0][0] in {"unscanned-code", "unsafe-code"}
 
 
+@pytest.mark.parametrize("method", [b"read", b"read_array"])
+def test_an_array_whose_wrapper_reads_by_another_method_is_refused(method):
+    hidden = b"0cos\ngetpid\n)R."
+    then = (
+        b"X" + len(method).to_bytes(4, "little") + method + b"cbuiltins\nslice\ns" + b"X\x05\0\0\0shapeK" + bytes([len(hidden)]) + b"\x85s"
+    )
+    head, _, _ = array_as_joblib_writes_it(then).rpartition(b"bNC")
+    # To whom the array is read, what follows are its bytes; to whom something else is called, it is a call of its own.
+    content = head + b"b" + hidden + b"."
+    assert joblib.load(io.BytesIO(content)) == os.getpid(), "the unpickler takes the array's bytes for opcodes"
+    assert rules(sklearn(content)) == [("unscanned-code", "model.joblib")]
+
+
 def test_the_same_array_is_admitted_when_its_state_stays():
     assert sklearn(array_as_joblib_writes_it(b"")).findings == ()
 

@@ -39,6 +39,8 @@ _DTYPE = re.compile(r"([biufcmMSUVO])(\d{1,9})")
 _HAS_OBJECT = 1
 _ARRAY = ("joblib.numpy_pickle", "NumpyArrayWrapper")
 _ARRAY_STATE = frozenset({"shape", "dtype", "numpy_array_alignment_bytes"})
+_HARMLESS_STATE = frozenset({"subclass", "order", "allow_mmap"})
+"""Anything else in the wrapper's state could take the place of one of its methods, such as the one that reads the array's bytes."""
 _LONGEST_ARRAY_BYTES = 1 << 50
 
 
@@ -288,10 +290,10 @@ class _Machine:
         target = self.pop()
         if isinstance(target, _Dictionary):
             for key, value in zip(items[::2], items[1::2], strict=False):
-                if not isinstance(key, _Text):
-                    target.unsure = True
-                elif key.value in _ARRAY_STATE:
+                if isinstance(key, _Text) and key.value in _ARRAY_STATE:
                     target.items[key.value] = value if isinstance(value, tuple) else _leaf(value)
+                elif not isinstance(key, _Text) or key.value not in _HARMLESS_STATE:
+                    target.unsure = True
         else:
             _give_away(target)
         self.push(target)
