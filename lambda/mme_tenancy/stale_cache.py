@@ -51,7 +51,8 @@ class StaleCache(Generic[_K, _V]):
         freshness: how long entries are good for.
         entries: so many are kept; the least recently used goes.
         keep: which answers are kept; another one is given once, and what was kept for its key is forgotten.
-        background: runs a function soon, on another thread; it must not raise.
+        background: runs a function soon, on another thread. A `RuntimeError` says that it does not, as a pool of threads that was shut down
+            says; then the value is good until it is stale.
     """
 
     def __init__(
@@ -87,7 +88,10 @@ class StaleCache(Generic[_K, _V]):
                 if not renew:
                     return entry.value
         if entry is not None and age < self._freshness.stale_seconds:
-            self._background(lambda: self._renew(key, entry))
+            try:
+                self._background(lambda: self._renew(key, entry))
+            except RuntimeError:
+                entry.renewing = False
             return entry.value
         try:
             return self.refresh(key)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -55,6 +56,18 @@ def test_a_stale_value_is_answered_at_once_and_renewed_once(cache, source, clock
     assert [cache.get("a"), cache.get("a"), len(background)] == ["one", "one", 1]
     background.pop()()
     assert [cache.get("a"), len(background), source.reads] == ["two", 0, ["a", "a"]]
+
+
+def test_threads_that_are_shut_down_leave_the_value_good_until_it_is_stale(source, clock):
+    threads = ThreadPoolExecutor(1)
+    cache = StaleCache(source, clock, freshness=FRESHNESS, entries=3, keep=kept, background=threads.submit)
+    cache.get("a")
+    threads.shutdown()
+    source.values["a"] = "two"
+    clock.sleep(2)
+    assert [cache.get("a"), cache.get("a")] == ["one", "one"]
+    clock.sleep(28)
+    assert cache.get("a") == "two"
 
 
 def test_a_value_too_old_is_read_while_the_caller_waits(cache, source, clock, background):
