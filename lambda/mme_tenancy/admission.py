@@ -79,6 +79,7 @@ class _Work:
         model: the model's record.
         steps: the states that the version went through so far.
         begun: whether an earlier event had begun the inspection: then a copy may be there already.
+        copied: whether this one has made a copy.
     """
 
     upload: UploadedObject
@@ -87,6 +88,7 @@ class _Work:
     model: Model | None
     steps: list[State] = field(default_factory=list)
     begun: bool = False
+    copied: bool = False
 
 
 class Admission:
@@ -137,6 +139,7 @@ class Admission:
         """
         name = upload.name
         steps: list[State] = []
+        copied = False
         for _ in range(_MAX_READS):
             version, model, tenant = self._registry.read(
                 version_key(name.tenant, name.model, name.version.number), model_key(name.tenant, name.model), tenant_key(name.tenant)
@@ -146,10 +149,14 @@ class Admission:
             if not steps or steps[-1] is not version.state:
                 steps.append(version.state)
             work = _Work(upload, deadline, tenant, model, steps, begun=version.state is not State.AWAITING_UPLOAD)
+            if copied and version.state is State.REJECTED and not version.moving:
+                # The same event, twice at the same time: the other one rejected it, and knew of no copy.
+                self._artifacts.discard(name)
             try:
                 while version.moving and (step := self._steps.get(version.state)) is not None:
                     version = step(work, version)
             except WriteConflictError:
+                copied = copied or work.copied
                 continue
             except UploadGoneError:
                 return Admitted(version, tuple(steps), "the object is gone or was replaced; the event of the newer one counts")
@@ -167,6 +174,7 @@ class Admission:
         if inspection.findings:
             return self._reject(work, version, inspection.findings, timings, stored=work.begun)
         self._artifacts.admit(work.upload, inspection.size_bytes)
+        work.copied = True
         timings["copy_seconds"] = round(self._clock.monotonic() - inspected, 3)
         warnings = (*inspection.warnings, *_slow_load(inspection))
         return self._move(work, version, State.STORED, State.WARMING, timings=timings, warnings=warnings)

@@ -102,6 +102,20 @@ def test_a_bad_archive_is_rejected_with_its_reasons_and_nothing_is_admitted(worl
     assert world.runtime.calls == []
 
 
+def test_a_copy_of_what_another_event_rejected_at_the_same_time_does_not_stay(world, upload):
+    class Overtaken(MemoryArtifacts):
+        def admit(self, upload, size_bytes):
+            super().admit(upload, size_bytes)
+            version = world.registry.version("acme", "iris", 1)
+            world.registry.write(Change(version, version.move(State.REJECTED, NOW)))
+
+    artifacts = Overtaken()
+    artifacts.incoming |= world.artifacts.incoming
+    admitted = world.admission(artifacts=artifacts).admit(upload, deadline=world.clock.monotonic() + 60)
+    assert (admitted.version.state, admitted.version.moving) == (State.REJECTED, False)
+    assert artifacts.admitted == {}
+
+
 def test_another_file_than_the_declared_one_is_rejected(world, make_version, artifact, make_archive):
     other = make_archive(("xgboost-model", booster("a longer one than the right artifact has")))
     upload = world.artifacts.put(world.register(make_version(artifact=artifact)).name, other)
