@@ -15,7 +15,6 @@ from mme_facts.problems import PROBLEMS, Problem
 
 __all__ = [
     "AnswerTooLargeError",
-    "AnswerUnreadableError",
     "ForbiddenError",
     "ForbiddenMoveError",
     "FormatNotAllowedError",
@@ -335,17 +334,6 @@ class AnswerTooLargeError(TenancyError):
     """The model's answer does not fit through the API (502)."""
 
     problem = PROBLEMS["answer-too-large"]
-
-
-class AnswerUnreadableError(TenancyError):
-    """The model's answer is not in the format that was asked for (502)."""
-
-    problem = PROBLEMS["model-failed"]
-
-    @classmethod
-    def of_reply(cls, wanted: str, content_type: str | None) -> AnswerUnreadableError:
-        """The error for an answer that is not what is ``wanted``."""
-        return cls(f"the model's answer, of type {content_type!r}, is not {wanted}", field="answer", value=content_type, allowed=wanted)
 
 
 class ModelLoadingError(TenancyError):

@@ -8,17 +8,26 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from mme_tenancy.errors import AnswerUnreadableError
+from mme_tenancy.errors import ModelFailedError
 from mme_tenancy.invocation import ModelReply
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import ArrayLike
 
-__all__ = ["Csv", "Json", "Numpy", "Serializer"]
+__all__ = ["AnswerUnreadableError", "Csv", "Json", "Numpy", "Serializer"]
 
 _Value_contra = TypeVar("_Value_contra", contravariant=True)
 _Answer_co = TypeVar("_Answer_co", covariant=True)
+
+
+class AnswerUnreadableError(ModelFailedError):
+    """The model's answer is not in the format that was asked for (502)."""
+
+    @classmethod
+    def of_reply(cls, wanted: str, content_type: str | None) -> AnswerUnreadableError:
+        """The error for an answer that is not what is ``wanted``."""
+        return cls(f"the model's answer, of type {content_type!r}, is not {wanted}", field="answer", value=content_type, allowed=wanted)
 
 
 class Serializer(Protocol[_Value_contra, _Answer_co]):

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from mme_tenancy.client import AsyncTenantClient
-from mme_tenancy.errors import AnswerUnreadableError, InvalidRequestError, ModelNotFoundError, TenantNotFoundError, ThrottledError
-from mme_tenancy.serializers import Csv, Json, Numpy
+from mme_tenancy.errors import InvalidRequestError, ModelNotFoundError, TenantNotFoundError, ThrottledError
+from mme_tenancy.serializers import AnswerUnreadableError, Csv, Json, Numpy
 from mme_tenancy.testing_client import FakeTenantClient
 
 

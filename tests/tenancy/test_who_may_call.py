@@ -12,6 +12,7 @@ from mme_tenancy.activation import Activator
 from mme_tenancy.handlers.invocation import Invocations
 from mme_tenancy.handlers.onboarding import Onboarding
 from mme_tenancy.invocation import Invoker
+from mme_tenancy.invocation_path import InvocationPath, looked_up_in
 from mme_tenancy.registration import Registrar
 from mme_tenancy.retirement import Retirer
 from mme_tenancy.testing import MemoryIdempotencyStore, MemorySigner, ScriptedRuntime
@@ -52,12 +53,14 @@ def call(clock, pool, context):
         registry = Unread() if registry is None else registry
         registrar = Registrar(registry, MemorySigner(clock), [pool], clock, lambda: 0.5)
         activator = Activator(registry, [pool], clock, lambda: 0.5)
+        invoker = Invoker(ScriptedRuntime(clock=clock), clock, lambda: 0.5)
+        path = InvocationPath(looked_up_in(registry), invoker, clock, background=lambda renew: renew())
         retirer = Retirer(registry, clock, lambda: 0.5, grace_seconds=1)
         functions = {
             Function.ONBOARDING: Onboarding(
                 registry, registrar, activator, retirer, MemoryIdempotencyStore(), 1000, clock, callers=callers
             ),
-            Function.INVOCATION: Invocations(registry, Invoker(ScriptedRuntime(clock=clock), clock, lambda: 0.5), clock, callers=callers),
+            Function.INVOCATION: Invocations(path, clock, callers=callers),
         }
         event = {
             "resource": operation.path,
