@@ -31,6 +31,7 @@ _MAX_READS = 24
 """One read leads to the end; the rest is for others that write the same records at the same time."""
 _ENDPOINT_REST_SECONDS = 15.0
 """Between two first invocations of an endpoint that does not take any at the moment."""
+_SILENT = frozenset({Failure.TIMED_OUT, Failure.CONTAINER_SILENT})
 _RESUMES_UNTIL_BLAMED = 3
 """A model that still does not answer in time after the sweep has brought it on so often, hours later, is to blame for it."""
 _MODEL_IS_TO_BLAME: Mapping[Failure, str] = {
@@ -321,7 +322,7 @@ def _is_final(outcome: Outcome) -> bool:
 
 
 def _sample_reason(version: Version, outcome: Outcome) -> Reason:
-    if outcome.failure is Failure.TIMED_OUT and version.resumes >= _RESUMES_UNTIL_BLAMED:
+    if outcome.failure in _SILENT and version.resumes >= _RESUMES_UNTIL_BLAMED:
         detail = f"the model did not answer the sample payload within {FIRST_LOAD_LIMIT_SECONDS} seconds, again and again for hours"
         return Reason("sample-invocation", detail, _SLOW_FIX)
     blame = _MODEL_IS_TO_BLAME.get(outcome.failure) if outcome.failure else None

@@ -16,14 +16,16 @@ from mme_tenancy.errors import ModelNotFoundError, NoActiveVersionError, TenantN
 from mme_tenancy.fairness import Fairness, Limits, Turn
 from mme_tenancy.invocation import InvocationRequest, Invoker, Outcome
 from mme_tenancy.registry import Registry, model_key, tenant_key
-from mme_tenancy.retries import Failure
+from mme_tenancy.retries import RULES, Failure
 from mme_tenancy.routes import Model, Route, Target
 from mme_tenancy.stale_cache import Freshness, StaleCache
 from mme_tenancy.tenants import Tenant
 
 __all__ = ["Addressee", "InvocationPath", "Lookup", "PathSettings", "Served", "Tenancy", "looked_up_in"]
 
-_MODEL_IS_TO_BLAME = frozenset({Failure.MODEL_FAILED, Failure.WORKER_DIED, Failure.TIMED_OUT})
+_MODEL_IS_TO_BLAME = frozenset({Failure.MODEL_FAILED, Failure.WORKER_DIED, Failure.CONTAINER_SILENT})
+_PATIENT_SECONDS = 20.0
+"""A model that does not answer is to blame only if it was given so long: impatient callers say nothing about it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,8 +194,12 @@ class InvocationPath:
         began(target, canary)
         acting = nullcontext() if self._tenancy is None else self._tenancy.acting_as(tenant)
         with self._fairness.turn(tenant, target.target_model, limits) as turn, acting:
+            patient = deadline - self._clock.monotonic() >= _PATIENT_SECONDS
             outcome = self._invoker.invoke(target, request, deadline=deadline)
-            _tell(turn, outcome)
+            _tell(turn, outcome, patient=patient)
+            if turn.cold and outcome.failure is Failure.TIMED_OUT:
+                # A load keeps the request waiting; nobody has seen this model in memory, so that is what it most likely waits for.
+                outcome = replace(outcome, error=RULES[Failure.NOT_READY].failed())
         return Served(target, canary, outcome)
 
     def _route(self, addressee: Addressee, tenant: str, model: str) -> tuple[Route, Limits]:
@@ -208,10 +214,10 @@ class InvocationPath:
         return addressee.model.route, Limits(rate, self._settings.in_flight, self._settings.cold_loads)
 
 
-def _tell(turn: Turn, outcome: Outcome) -> None:
+def _tell(turn: Turn, outcome: Outcome, *, patient: bool) -> None:
     if outcome.reply is not None or outcome.failure is Failure.INPUT_REJECTED:
         turn.answer()
-    elif outcome.failure in _MODEL_IS_TO_BLAME:
+    elif outcome.failure in _MODEL_IS_TO_BLAME or (patient and outcome.failure is Failure.TIMED_OUT):
         turn.blame()
 
 

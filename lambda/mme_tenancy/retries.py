@@ -36,6 +36,7 @@ class Failure(StrEnum):
     MODEL_FAILED = "model failed"
     INPUT_REJECTED = "input rejected"
     TIMED_OUT = "timed out"
+    CONTAINER_SILENT = "container silent"
     TARGET_GONE = "target gone"
     REFUSED = "refused"
 
@@ -111,6 +112,7 @@ RULES: Mapping[Failure, Rule] = {
     Failure.MODEL_FAILED: Rule(0, 0, 0, ModelFailedError, "the model failed while it answered"),
     Failure.INPUT_REJECTED: Rule(0, 0, 0, ModelRejectedInputError, "the model rejected the input: check the body and its content type"),
     Failure.TIMED_OUT: Rule(1, 0.1, 0.1, InvocationTimeoutError, "the model did not answer in time", 5, may_have_run=True),
+    Failure.CONTAINER_SILENT: Rule(1, 0.1, 0.1, InvocationTimeoutError, "the model did not answer in time", 5, may_have_run=True),
     # The caller of the invoker reads the route again: a retry of the same target is of no use.
     Failure.TARGET_GONE: Rule(0, 0, 0, UnavailableError, "the model is being moved or taken away: try again", 2),
     Failure.REFUSED: Rule(0, 0, 0, UnavailableError, "the endpoint does not take requests for this model at the moment"),
@@ -164,7 +166,7 @@ def classify(fault: RuntimeFault) -> Failure:
         status = fault.original_status or 0
         if status < 400:
             # A container that does not answer appears as "server error (0)".
-            return Failure.TIMED_OUT
+            return Failure.CONTAINER_SILENT
         if status < 500:
             return Failure.INPUT_REJECTED
         return Failure.WORKER_DIED if status in _WORKER_DIED_STATUSES else Failure.MODEL_FAILED

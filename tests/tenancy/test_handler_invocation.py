@@ -323,7 +323,8 @@ def test_an_answer_above_the_limit_says_so(call):
         (RuntimeFault("ThrottlingException", 400), 429, "throttled", "2"),
         (RuntimeFault("ModelError", 424, 500), 502, "model-failed", None),
         (RuntimeFault("ModelError", 424, 415), 422, "model-rejected-input", None),
-        (RuntimeFault("ReadTimeout"), 504, "timeout", "5"),
+        (RuntimeFault("ReadTimeout"), 503, "model-loading", "5"),
+        (RuntimeFault("ModelError", 424, 0), 504, "timeout", "5"),
         (RuntimeFault("ValidationError", 400), 503, "unavailable", None),
     ],
 )

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from collections import deque
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 
 import pytest
@@ -202,6 +202,32 @@ def test_an_input_that_the_model_refuses_is_not_the_models_fault(make_path, cloc
     for _ in range(5):
         invoke(path, clock)
     assert len(runtime.calls) == 5
+
+
+SLOW = RuntimeFault("ReadTimeout")
+
+
+def test_a_model_nobody_saw_in_memory_that_keeps_the_request_waiting_is_being_loaded(make_path, clock):
+    path, _ = make_path(SLOW, SLOW, REPLY, SLOW)
+    outcome = invoke(path, clock).outcome
+    assert (outcome.failure, outcome.error.problem.slug, outcome.error.retry_after_seconds) == (Failure.TIMED_OUT, "model-loading", 5)
+    invoke(path, clock)
+    outcome = invoke(path, clock).outcome
+    assert (outcome.failure, outcome.error.problem.slug) == (Failure.TIMED_OUT, "timeout")
+
+
+def test_a_container_that_is_silent_is_not_loading(make_path, clock):
+    path, _ = make_path(RuntimeFault("ModelError", 424, 0))
+    assert invoke(path, clock).outcome.error.problem.slug == "timeout"
+
+
+@pytest.mark.parametrize(("seconds", "sent"), [(5, 12), (25, 4)])
+def test_callers_who_wait_too_short_do_not_open_the_circuit(make_path, clock, seconds, sent):
+    path, runtime = make_path(SLOW, fairness=Fairness(clock, breaker=Breaker(2)))
+    for _ in range(6):
+        with suppress(ModelFailedError):
+            invoke(path, clock, seconds=seconds)
+    assert len(runtime.calls) == sent
 
 
 def test_the_model_is_invoked_as_its_tenant_and_nobody_acts_afterwards(make_path, clock):

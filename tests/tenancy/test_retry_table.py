@@ -15,7 +15,8 @@ MEANING = {
     Failure.WORKER_DIED: "424 `ModelError`: the container answered 500, 503 or 507",
     Failure.MODEL_FAILED: "424 `ModelError`: another 5xx of the container",
     Failure.INPUT_REJECTED: "424 `ModelError`: a 4xx of the container",
-    Failure.TIMED_OUT: "no answer in time, by the client or by SageMaker",
+    Failure.TIMED_OUT: "no answer before the client's time limit",
+    Failure.CONTAINER_SILENT: "424 `ModelError`: the container did not answer within 60 s",
     Failure.TARGET_GONE: "400 `ValidationError`: endpoint, variant, component or artifact is not there",
     Failure.REFUSED: "any other 4xx: validation, access denied",
 }
