@@ -1,6 +1,7 @@
 """One local cloud with the reference app, deployed by the real CDK CLI, for all end-to-end tests of a worker."""
 
 import shutil
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -37,11 +38,24 @@ def marked_project(tmp_path_factory):
     return project
 
 
+@contextmanager
+def _deployed(project, output):
+    with running_cloud(models_per_instance=2) as state:
+        yield LocalPlatform(deploy(state, project, print, "--output", str(output)))
+
+
 @pytest.fixture(scope="session")
 def platform(marked_project, tmp_path_factory):
     """The deployed platform. Its Lambda code is the marked copy; everything else is the reference app as it is."""
-    with running_cloud(models_per_instance=2) as state:
-        yield LocalPlatform(deploy(state, marked_project, print, "--output", str(tmp_path_factory.mktemp("cdk.out"))))
+    with _deployed(marked_project, tmp_path_factory.mktemp("cdk.out")) as platform:
+        yield platform
+
+
+@pytest.fixture(scope="module")
+def own_platform(marked_project, tmp_path_factory):
+    """Such a platform for one module alone, whose tests leave nothing as it was or count everything that is there."""
+    with _deployed(marked_project, tmp_path_factory.mktemp("cdk.out")) as platform:
+        yield platform
 
 
 @pytest.fixture(scope="session")

@@ -18,6 +18,12 @@ CASES = 2000
 
 
 @pytest.fixture(scope="module")
+def platform(own_platform):
+    """A platform of its own: thousands of calls change whatever they reach."""
+    return own_platform
+
+
+@pytest.fixture(scope="module")
 def known(platform, demo_models):
     """Names of a tenant, model and version that answer."""
     folder, prepared = demo_models

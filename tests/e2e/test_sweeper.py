@@ -21,6 +21,12 @@ TENANT, SAMPLE = "sweeper", "5.1,3.5,1.4,0.2"
 
 
 @pytest.fixture(scope="module")
+def platform(own_platform):
+    """A platform of its own: a sweep does with every tenant's versions what the test wants of its own."""
+    return own_platform
+
+
+@pytest.fixture(scope="module")
 def booster(demo_models):
     """A real artifact."""
     folder, prepared = demo_models
