@@ -51,7 +51,8 @@ def test_what_botocore_signs_holds_and_no_change_of_it_does(body, target, attrib
     assert not holds(headers, body=body, path=PATH + "x")
     for name in set(headers) - {"authorization", "content-length"}:
         assert not holds({**headers, name: headers[name] + "x"}, body=body), name
-        assert not holds({other: value for other, value in headers.items() if other != name} | {name: "x"}, body=body), name
+        another = "x" * (len(headers[name]) + 1)
+        assert not holds({other: value for other, value in headers.items() if other != name} | {name: another}, body=body), name
 
 
 @pytest.mark.parametrize("path", ["/", "/a%2Fb/invocations", "/a/./b/../c/", "//a//b", "/a b", "/~tilde_-.", "/a:b@c"])
