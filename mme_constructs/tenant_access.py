@@ -11,7 +11,7 @@ from constructs import Construct
 
 from mme_constructs.acknowledge import acknowledge_wildcards
 from mme_constructs.errors import AuthorizerError
-from mme_constructs.tenant_rights import TENANT, allow_components, allow_models
+from mme_constructs.tenant_rights import TENANT, allow_components, allow_models, opener
 from mme_constructs.trust import check_trusted
 from mme_facts.grammar import TENANT_TAG, tenant_pattern
 
@@ -81,14 +81,10 @@ class TenantAccess(Construct):
                 fix="Pass store, endpoints or dedicated_endpoints, or leave TenantAccess out",
             )
         super().__init__(scope, id)
-        conditions = {
-            "StringLike": {f"aws:RequestTag/{TENANT_TAG}": "?*"},
-            "ForAllValues:StringEquals": {"aws:TagKeys": [TENANT_TAG]},
-        }
         self.role = iam.Role(
             self,
             "Role",
-            assumed_by=iam.CompositePrincipal(*(iam.SessionTagsPrincipal(principal).with_conditions(conditions) for principal in trusted)),
+            assumed_by=iam.CompositePrincipal(*map(opener, trusted)),
             description="A tenant's session: only what belongs to the tenant in the session tag.",
             max_session_duration=cdk.Duration.seconds(max_session_seconds),
         )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from aws_cdk import aws_iam as iam
 from constructs import Construct
 
-from mme_constructs.tenant_rights import allow_components, allow_models
+from mme_constructs.tenant_rights import allow_components, allow_models, opener
 from mme_facts.grammar import TENANT_TAG
 
 if TYPE_CHECKING:
@@ -49,14 +49,10 @@ class TenantIsolation(Construct):
         dedicated_endpoints: Sequence[DedicatedEndpoint] = (),
     ) -> None:
         super().__init__(scope, id)
-        conditions = {
-            "StringLike": {f"aws:RequestTag/{TENANT_TAG}": "?*"},
-            "ForAllValues:StringEquals": {"aws:TagKeys": [TENANT_TAG]},
-        }
         self.role = iam.Role(
             self,
             "Role",
-            assumed_by=iam.SessionTagsPrincipal(function.role).with_conditions(conditions),
+            assumed_by=opener(function.role),
             description="What the invocation function may do for the tenant in its session tag: invoke that tenant's models.",
         )
         """The role. The function assumes it with the session tag ``tenant``."""

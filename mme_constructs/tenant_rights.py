@@ -1,4 +1,4 @@
-"""What a session that is tagged with a tenant may invoke: the statements that tenants' roles share."""
+"""Sessions that are tagged with a tenant: who opens them and what they may invoke, as tenants' roles share it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mme_facts.grammar import TENANT_TAG
 if TYPE_CHECKING:
     from mme_constructs.endpoint_interface import IMultiModelEndpoint
 
-__all__ = ["TENANT", "DedicatedEndpoint", "allow_components", "allow_models"]
+__all__ = ["TENANT", "DedicatedEndpoint", "allow_components", "allow_models", "opener"]
 
 TENANT = f"${{aws:PrincipalTag/{TENANT_TAG}}}"
 """IAM's name for the tenant in the session's tag."""
@@ -27,6 +27,15 @@ class DedicatedEndpoint(Protocol):
     @property
     def endpoint_arn(self) -> str:
         """Its ARN."""
+
+
+def opener(principal: iam.IPrincipal) -> iam.PrincipalBase:
+    """Who opens a tenant's session: ``principal``, which must set the tag ``tenant`` on it, and no other."""
+    conditions = {
+        "StringLike": {f"aws:RequestTag/{TENANT_TAG}": "?*"},
+        "ForAllValues:StringEquals": {"aws:TagKeys": [TENANT_TAG]},
+    }
+    return iam.SessionTagsPrincipal(principal).with_conditions(conditions)
 
 
 def allow_models(role: iam.Role, endpoints: Sequence[IMultiModelEndpoint]) -> None:

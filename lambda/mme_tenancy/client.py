@@ -38,7 +38,7 @@ _OK = 200
 
 
 class Path(Protocol):
-    """The part of `InvocationPath` that clients use; `mme_tenancy.testing.FakeModels` is one without AWS."""
+    """The part of `InvocationPath` that clients use; `mme_tenancy.testing_client.FakeTenantClient` has one without AWS."""
 
     def invoke(
         self,
