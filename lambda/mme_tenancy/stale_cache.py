@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
@@ -12,6 +13,7 @@ from mme_tenancy.clock import Clock
 
 __all__ = ["Freshness", "StaleCache"]
 
+_logger = logging.getLogger(__name__)
 _K = TypeVar("_K", bound=Hashable)
 _V = TypeVar("_V")
 
@@ -98,6 +100,7 @@ class StaleCache(Generic[_K, _V]):
         except Exception:
             if entry is None or age >= self._freshness.failing_seconds:
                 raise
+            _logger.warning("%s cannot be read; what was read %.0f s ago is used", key, age, exc_info=True)
             return entry.value
 
     def refresh(self, key: _K) -> _V:
@@ -121,4 +124,5 @@ class StaleCache(Generic[_K, _V]):
             self.refresh(key)
         except Exception:
             # The next caller renews again, and meets the error once the old value is too old.
+            _logger.warning("%s could not be renewed", key, exc_info=True)
             entry.renewing = False

@@ -44,11 +44,12 @@ def test_a_session_is_opened_once_and_renewed_shortly_before_its_end(sessions, s
     assert sts.opened == ["acme", "acme"]
 
 
-def test_an_error_of_sts_does_not_matter_while_the_session_lasts(sessions, sts, clock):
+def test_an_error_of_sts_is_told_but_does_not_matter_while_the_session_lasts(sessions, sts, clock, caplog):
     sessions.keys("acme")
     sts.error = OSError("throttled")
     clock.sleep(3599)
     assert sessions.keys("acme").access_key == "AKIA-acme-1"
+    assert "the session of tenant acme could not be renewed" in caplog.text
     clock.sleep(1)
     with pytest.raises(OSError, match="throttled"):
         sessions.keys("acme")

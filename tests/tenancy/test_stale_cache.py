@@ -77,22 +77,24 @@ def test_a_value_too_old_is_read_while_the_caller_waits(cache, source, clock, ba
     assert (cache.get("a"), background) == ("two", [])
 
 
-def test_an_old_value_serves_while_the_source_fails_but_not_for_ever(cache, source, clock):
+def test_an_old_value_serves_while_the_source_fails_but_not_for_ever(cache, source, clock, caplog):
     cache.get("a")
     source.error = OSError("down")
     clock.sleep(299)
     assert cache.get("a") == "one"
+    assert "what was read 299 s ago is used" in caplog.text
     clock.sleep(1)
     with pytest.raises(OSError, match="down"):
         cache.get("a")
 
 
-def test_a_renewal_that_fails_is_tried_again_by_the_next_caller(cache, source, clock, background):
+def test_a_renewal_that_fails_is_told_and_tried_again_by_the_next_caller(cache, source, clock, background, caplog):
     cache.get("a")
     clock.sleep(2)
     source.error = OSError("down")
     cache.get("a")
     background.pop()()
+    assert "could not be renewed" in caplog.text
     source.error, source.values["a"] = None, "two"
     assert cache.get("a") == "one"
     background.pop()()

@@ -7,6 +7,7 @@ AccessDenied, not at another tenant's model.
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = ["SessionKeys", "TenantSessions", "assume_tenant"]
 
+_logger = logging.getLogger(__name__)
 _SESSION_SECONDS = 3600
 """Role chaining limits a session to an hour (IAM User Guide: Roles terms and concepts)."""
 _RENEW_SECONDS = 300.0
@@ -144,6 +146,7 @@ class TenantSessions:
             except Exception:
                 if slot.session is None or now >= slot.session.expires_at:
                     raise
+                _logger.warning("the session of tenant %s could not be renewed; the old one is still good", tenant, exc_info=True)
         return slot.session
 
 
