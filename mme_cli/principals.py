@@ -30,13 +30,9 @@ def tenant_session(sts: STSClient, role_arn: str, tenant: str) -> Credentials:
         check_tenant_id(tenant)
     except GrammarError as error:
         raise CommandError(str(error)) from None
-    return _assume(
-        sts,
-        RoleArn=role_arn,
-        RoleSessionName=f"tenant-{tenant}"[:64],
-        DurationSeconds=_SESSION_SECONDS,
-        Tags=[{"Key": "tenant", "Value": tenant}],
-    )
+    from mme_tenancy.aws.tenant_sessions import tenant_session_request
+
+    return _assume(sts, **tenant_session_request(role_arn, tenant))
 
 
 def _assume(sts: STSClient, **request: Any) -> Credentials:

@@ -28,7 +28,7 @@ from mme_tenancy.clock import Clock
 if TYPE_CHECKING:
     from mypy_boto3_sts import STSClient
 
-__all__ = ["SessionKeys", "TenantSessions", "assume_tenant"]
+__all__ = ["SessionKeys", "TenantSessions", "assume_tenant", "tenant_session_request"]
 
 _logger = logging.getLogger(__name__)
 _SESSION_SECONDS = 3600
@@ -50,6 +50,16 @@ class SessionKeys:
     expires_at: float
 
 
+def tenant_session_request(role_arn: str, tenant: str) -> dict[str, Any]:
+    """What AssumeRole takes to open a session that is tagged with ``tenant``, of the role ``role_arn``."""
+    return {
+        "RoleArn": role_arn,
+        "RoleSessionName": f"tenant-{tenant}"[:64],
+        "DurationSeconds": _SESSION_SECONDS,
+        "Tags": [{"Key": TENANT_TAG, "Value": tenant}],
+    }
+
+
 def assume_tenant(sts: Callable[[], STSClient], role_arn: str) -> Callable[[str], SessionKeys]:
     """Opens sessions of the tenants' role; raises `UnavailableError` when STS cannot.
 
@@ -60,12 +70,7 @@ def assume_tenant(sts: Callable[[], STSClient], role_arn: str) -> Callable[[str]
     client = cache(sts)
 
     def assume(tenant: str) -> SessionKeys:
-        answer = client().assume_role(
-            RoleArn=role_arn,
-            RoleSessionName=f"tenant-{tenant}"[:64],
-            DurationSeconds=_SESSION_SECONDS,
-            Tags=[{"Key": TENANT_TAG, "Value": tenant}],
-        )["Credentials"]
+        answer = client().assume_role(**tenant_session_request(role_arn, tenant))["Credentials"]
         keys = ReadOnlyCredentials(answer["AccessKeyId"], answer["SecretAccessKey"], answer["SessionToken"])
         return SessionKeys(keys, answer["Expiration"].timestamp())
 
