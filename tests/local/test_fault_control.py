@@ -58,7 +58,7 @@ def bench(faulty):
 
 def settle(bench):
     describe = bench.client("sagemaker").describe_endpoint
-    bench.wait_for(lambda: describe(EndpointName="e")["EndpointStatus"] not in ("Creating", "Updating"))
+    bench.wait_for(lambda: describe(EndpointName="e")["EndpointStatus"] not in ("Creating", "Updating", "RollingBack"))
     return describe(EndpointName="e")
 
 
