@@ -12,7 +12,7 @@ import pytest
 
 from mme_tenancy.aws.clients import runtime_client
 from mme_tenancy.aws.sagemaker import SageMakerRuntime
-from mme_tenancy.invocation import InvocationRequest, Invoker, ModelReply
+from mme_tenancy.invocation import InvocationRequest, ModelReply
 from mme_tenancy.retries import RuntimeFault
 from mme_tenancy.routes import Target
 
@@ -145,12 +145,6 @@ def test_an_answer_that_breaks_off_is_a_lost_connection(endpoint, runtime):
     with pytest.raises(RuntimeFault) as caught:
         runtime.invoke(TARGET, InvocationRequest(b"1,2"), 5)
     assert caught.value.code == "ConnectionLost"
-
-
-def test_the_two_retry_layers_do_not_multiply(endpoint, runtime, clock):
-    endpoint.script = [error(503, "ServiceUnavailable")]
-    outcome = Invoker(runtime, clock, lambda: 0.5).invoke(TARGET, InvocationRequest(b"1,2"), deadline=clock.monotonic() + 27)
-    assert outcome.attempts == len(endpoint.requests) == 10
 
 
 def test_timeouts_share_few_clients():

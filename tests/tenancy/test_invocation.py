@@ -11,18 +11,15 @@ from hypothesis import strategies as st
 from mme_facts.limits import INVOKE_BODY_BYTES
 from mme_tenancy.errors import (
     InvalidRequestError,
-    InvocationTimeoutError,
     ModelFailedError,
     ModelLoadingError,
-    ModelRejectedInputError,
     PayloadTooLargeError,
-    ThrottledError,
-    UnavailableError,
 )
 from mme_tenancy.invocation import InvocationRequest, Invoker, ModelReply
 from mme_tenancy.retries import RULES, Failure, RetryBudget, RuntimeFault, classify
 from mme_tenancy.routes import Target
 from mme_tenancy.testing import FakeClock, ScriptedRuntime
+from tests.tenancy.retry_rows import DEADLINE_SECONDS, ROWS
 
 TARGET = Target("endpoint-a", "AllTraffic", "v1-0123456789ab", "acme/iris/v1-0123456789ab.tar.gz")
 REQUEST = InvocationRequest(b"1,2", "text/csv")
@@ -36,47 +33,21 @@ def invoke(clock, *script, seconds=27.0, attempt_seconds=0.01, random=0.5, reque
     return outcome, runtime
 
 
-ROWS = [
-    # code, HTTP status, container status -> failure, attempts, waited seconds, error, status
-    ("ModelNotReadyException", 429, None, Failure.NOT_READY, 17, 25.1, ModelLoadingError, 503),
-    ("ThrottlingException", 400, None, Failure.THROTTLED, 5, 3.75, ThrottledError, 429),
-    ("ThrottlingException", 429, None, Failure.THROTTLED, 5, 3.75, ThrottledError, 429),
-    ("", 429, None, Failure.THROTTLED, 5, 3.75, ThrottledError, 429),
-    ("ServiceUnavailable", 503, None, Failure.UNAVAILABLE, 10, 11.1, UnavailableError, 503),
-    ("InternalFailure", 500, None, Failure.UNAVAILABLE, 10, 11.1, UnavailableError, 503),
-    ("InternalDependencyException", 530, None, Failure.UNAVAILABLE, 10, 11.1, UnavailableError, 503),
-    ("", 504, None, Failure.UNAVAILABLE, 10, 11.1, UnavailableError, 503),
-    ("NotConnected", 0, None, Failure.UNAVAILABLE, 10, 11.1, UnavailableError, 503),
-    ("ConnectionLost", 0, None, Failure.CONNECTION_LOST, 4, 0.7, UnavailableError, 503),
-    ("ModelError", 424, 500, Failure.WORKER_DIED, 2, 0.2, ModelFailedError, 502),
-    ("ModelError", 424, 503, Failure.WORKER_DIED, 2, 0.2, ModelFailedError, 502),
-    ("ModelError", 424, 507, Failure.WORKER_DIED, 2, 0.2, ModelFailedError, 502),
-    ("ModelError", 424, 501, Failure.MODEL_FAILED, 1, 0.0, ModelFailedError, 502),
-    ("ModelError", 424, 400, Failure.INPUT_REJECTED, 1, 0.0, ModelRejectedInputError, 422),
-    ("ModelError", 424, 415, Failure.INPUT_REJECTED, 1, 0.0, ModelRejectedInputError, 422),
-    ("ModelError", 424, 0, Failure.CONTAINER_SILENT, 2, 0.1, InvocationTimeoutError, 504),
-    ("ModelError", 424, None, Failure.CONTAINER_SILENT, 2, 0.1, InvocationTimeoutError, 504),
-    ("ReadTimeout", 0, None, Failure.TIMED_OUT, 2, 0.1, InvocationTimeoutError, 504),
-    ("ValidationError", 400, None, Failure.REFUSED, 1, 0.0, UnavailableError, 503),
-    ("AccessDeniedException", 403, None, Failure.REFUSED, 1, 0.0, UnavailableError, 503),
-]
-
-
 def test_every_failure_is_in_the_table_and_has_a_tested_row():
-    assert set(RULES) == set(Failure) == {*(row[3] for row in ROWS), Failure.TARGET_GONE}
+    assert set(RULES) == set(Failure) == {row.failure for row in ROWS}
 
 
-@pytest.mark.parametrize(("code", "status", "original", "failure", "attempts", "waited", "error", "answer"), ROWS)
-def test_a_row_of_the_table(clock, code, status, original, failure, attempts, waited, error, answer):
-    fault = RuntimeFault(code, status, original)
-    assert classify(fault) is failure
-    outcome, _ = invoke(clock, fault)
-    assert outcome.failure is failure
-    assert outcome.attempts == attempts
-    assert outcome.waited_seconds == pytest.approx(waited, abs=1e-6)
-    assert type(outcome.error) is error
-    assert outcome.error.problem.status == answer
-    with pytest.raises(error):
+@pytest.mark.parametrize("row", ROWS, ids=str)
+def test_a_row_of_the_table(clock, row):
+    fault = RuntimeFault(row.code, row.http_status, row.original_status, row.message)
+    assert classify(fault) is row.failure
+    outcome, _ = invoke(clock, fault, seconds=DEADLINE_SECONDS)
+    assert outcome.failure is row.failure
+    assert outcome.attempts == row.attempts
+    assert outcome.waited_seconds == pytest.approx(row.waited_seconds, abs=1e-6)
+    assert type(outcome.error) is row.error
+    assert outcome.error.problem.status == row.status
+    with pytest.raises(row.error):
         outcome.answer()
 
 

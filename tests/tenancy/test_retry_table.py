@@ -24,15 +24,18 @@ MEANING = {
 
 def _row(failure):
     rule = RULES[failure]
-    retries = "until the deadline" if rule.retries >= 1000 else str(rule.retries)
+    patient = rule.retries >= 1000
+    attempts = "until the deadline" if patient else str(1 + rule.retries)
     waits = f"{rule.base_seconds:g} s to {rule.cap_seconds:g} s" if rule.retries else "-"
+    whole = sum(rule.wait_seconds(retry, 0.5) for retry in range(0 if patient else rule.retries))
     marks = [mark for mark, holds in (("may have run", rule.may_have_run), ("from the budget", rule.budgeted)) if holds]
     problem = rule.failed().problem
-    return f"| {MEANING[failure]} | {retries} | {waits} | {', '.join(marks) or '-'} | {problem.status} `{problem.slug}` |"
+    total = "until the deadline" if patient else f"{whole:.3g} s" if rule.retries else "-"
+    return f"| {MEANING[failure]} | {attempts} | {waits} | {total} | {', '.join(marks) or '-'} | {problem.status} `{problem.slug}` |"
 
 
 def table():
-    head = ["| what happened | retries | waits | | the caller gets in the end |", "|---|---|---|---|---|"]
+    head = ["| what happened | requests | each wait | in all | | the caller gets in the end |", "|---|---|---|---|---|---|"]
     return "\n".join([*head, *map(_row, Failure)])
 
 
