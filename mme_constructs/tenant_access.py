@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from mme_constructs.artifact_store import ModelArtifactStore
     from mme_constructs.endpoint_interface import IMultiModelEndpoint
     from mme_constructs.tenant_api import TenantApi
+    from mme_constructs.tenant_registry import TenantRegistry
     from mme_constructs.tenant_rights import DedicatedEndpoint
 
 __all__ = ["TenantAccess"]
@@ -32,9 +33,10 @@ class TenantAccess(Construct):
     because a wildcard there also matches slashes: ``*/tenants/versions/*`` would match
     ``GET/tenants/other/models/tenants/versions/v1-...``. A tenant may delete its models and versions, but not itself.
 
-    An API with an authorizer takes no signatures: with it, sessions open only what follows. Three more ways are open only where they are
+    An API with an authorizer takes no signatures: with it, sessions open only what follows. Four more ways are open only where they are
     asked for, to tenants whose applications call AWS themselves:
 
+    - ``registry``: reads of single records of the tenant's own, which `TenantClient` needs beside ``endpoints``.
     - ``store``: S3 uploads below ``incoming/<tenant>/``.
     - ``endpoints``: InvokeEndpoint on these shared endpoints with a TargetModel below ``<tenant>/``; a call without TargetModel is denied.
     - ``dedicated_endpoints``: InvokeEndpoint on these endpoints without TargetModel, for inference components whose resource tag ``tenant``
@@ -48,6 +50,7 @@ class TenantAccess(Construct):
         api: the API.
         trusted: who may open sessions: named principals, which must set the tag (and no other) on the session.
         max_session_seconds: 3,600 to 43,200. Default 3,600, also the limit when one role assumes another.
+        registry: whose records of their own tenants may read without the API. Default: none.
         store: whose ``incoming/`` tenants may write without a presigned URL. Default: none.
         endpoints: shared endpoints that tenants may invoke without the API. Default: none.
         dedicated_endpoints: endpoints of inference components that tenants may invoke without the API. Default: none.
@@ -68,17 +71,18 @@ class TenantAccess(Construct):
         api: TenantApi,
         trusted: Sequence[iam.IPrincipal],
         max_session_seconds: int = 3600,
+        registry: TenantRegistry | None = None,
         store: ModelArtifactStore | None = None,
         endpoints: Sequence[IMultiModelEndpoint] = (),
         dedicated_endpoints: Sequence[DedicatedEndpoint] = (),
     ) -> None:
         check_trusted(trusted, doing="open a tenant's session")
-        if not (api.takes_signatures or store or endpoints or dedicated_endpoints):
+        if not (api.takes_signatures or registry or store or endpoints or dedicated_endpoints):
             raise AuthorizerError(
                 "The API takes tokens, so a tenant's session would open nothing",
                 value=type(api.authorizer).__name__,
                 allowed="an API with IAM authorization, or something else that sessions open",
-                fix="Pass store, endpoints or dedicated_endpoints, or leave TenantAccess out",
+                fix="Pass registry, store, endpoints or dedicated_endpoints, or leave TenantAccess out",
             )
         super().__init__(scope, id)
         self.role = iam.Role(
@@ -91,6 +95,8 @@ class TenantAccess(Construct):
         """The role. Assume it with the session tag ``tenant``."""
         if api.takes_signatures:
             self._allow_paths(api)
+        if registry is not None:
+            registry.grant_read_own_routes(self.role, TENANT)
         if store is not None:
             store.grant_put_incoming(self.role, tenant=TENANT)
         allow_models(self.role, endpoints)

@@ -14,6 +14,8 @@ from mme_facts import table as names
 
 __all__ = ["TenantRegistry"]
 
+_READ_ITEMS = ["dynamodb:GetItem", "dynamodb:BatchGetItem"]
+
 
 class TenantRegistry(Construct):
     """One DynamoDB table: tenants, models with their routes, versions, idempotency items.
@@ -65,7 +67,26 @@ class TenantRegistry(Construct):
 
     def grant_read_routes(self, grantee: iam.IGrantable) -> iam.Grant:
         """Let ``grantee`` read single items: what the invocation path needs."""
-        return self._grant(grantee, ["dynamodb:GetItem", "dynamodb:BatchGetItem"])
+        return self._grant(grantee, _READ_ITEMS)
+
+    def grant_read_own_routes(self, grantee: iam.IGrantable, tenant: str) -> iam.Grant:
+        """Let ``grantee`` read single items of one tenant's partition, and nothing else of the table.
+
+        Only reads of named items are allowed: a condition on the partitions that a request names says nothing about a request that
+        names none, such as a scan.
+
+        Args:
+            grantee: who may read.
+            tenant: the tenant's id, or IAM's name for it.
+
+        Source: Amazon DynamoDB Developer Guide, Using IAM policy conditions for fine-grained access control.
+        """
+        if self._key is not None:
+            service = {"StringEquals": {"kms:ViaService": f"dynamodb.{cdk.Stack.of(self).region}.amazonaws.com"}}
+            decrypt = iam.PolicyStatement(actions=["kms:Decrypt"], resources=[self._key.key_arn], conditions=service)
+            grantee.grant_principal.add_to_principal_policy(decrypt)
+        own = {"ForAllValues:StringEquals": {"dynamodb:LeadingKeys": [names.tenant_partition(tenant)]}}
+        return iam.Grant.add_to_principal(grantee=grantee, actions=_READ_ITEMS, resource_arns=[self.table.table_arn], conditions=own)
 
     def grant_admit(self, grantee: iam.IGrantable) -> iam.Grant:
         """Let ``grantee`` read, write and list items, but delete none: what admission needs."""

@@ -1,4 +1,4 @@
-"""Attribute and index names of the registry's DynamoDB table: constructs create them, functions use them."""
+"""Attribute, index and partition names of the registry's DynamoDB table: constructs create and grant them, functions use them."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ __all__ = [
     "PARTITION_KEY",
     "SORT_KEY",
     "UPDATED_AT",
+    "idempotency_partition",
+    "tenant_partition",
 ]
 
 PARTITION_KEY = "PK"
@@ -36,3 +38,13 @@ MOVING_TENANT = "tenant"
 DEDICATED_INDEX = "dedicated"
 DEDICATED_KEY = "dedicated"
 """Present only on models of the dedicated endpoint. Sorted by `PARTITION_KEY`."""
+
+
+def tenant_partition(tenant: str) -> str:
+    """Partition key of a tenant's records, which a session of that tenant may read; ``tenant`` is an id or IAM's name for one."""
+    return f"TENANT#{tenant}"
+
+
+def idempotency_partition(tenant: str) -> str:
+    """Partition key of the answers kept for a tenant's repeated requests: they may hold signed addresses, so no session reads them."""
+    return f"IDEMPOTENCY#{tenant}"

@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any, Protocol, Self, TypeVar, overload
 
 import boto3
+from botocore.exceptions import ClientError
 
 from mme_facts.grammar import GrammarError, check_model_id, check_tenant_id
 from mme_facts.telemetry import LineSettings
@@ -20,9 +21,9 @@ from mme_tenancy.aws.failures import or_unavailable
 from mme_tenancy.aws.sagemaker import SageMakerRuntime
 from mme_tenancy.aws.tenant_sessions import TenantSessions, assume_tenant
 from mme_tenancy.clock import Clock, SystemClock
-from mme_tenancy.errors import InvalidRequestError, TenancyError
+from mme_tenancy.errors import ForbiddenError, InvalidRequestError, TenancyError
 from mme_tenancy.invocation import InvocationRequest, Invoker, ModelReply
-from mme_tenancy.invocation_path import InvocationPath, PathSettings, Served, looked_up_in
+from mme_tenancy.invocation_path import Addressee, InvocationPath, Lookup, PathSettings, Served, looked_up_in
 from mme_tenancy.request_line import RequestLine
 from mme_tenancy.routes import Target
 from mme_tenancy.serializers import Json, Serializer
@@ -35,6 +36,7 @@ _TIMEOUT_SECONDS = 60.0
 _ASYNC_THREADS = 64
 _LINE = LineSettings()
 _OK = 200
+_DENIED = frozenset({"AccessDenied", "AccessDeniedException"})
 
 
 class Path(Protocol):
@@ -76,9 +78,10 @@ class Answer:
 class TenantClient:
     """Invokes tenants' models at SageMaker, by the routes of the registry; safe for threads.
 
-    It needs ``dynamodb:BatchGetItem`` on the registry's table and ``sagemaker:InvokeEndpoint``. With a session of the tenants' role it
-    reaches that tenant only. With ``tenant_role_arn`` it opens such a session for each tenant it acts for, so that a mistake of the
-    application cannot cross tenants. Close it, or use it in a ``with`` statement, to end the threads that renew routes.
+    It needs ``dynamodb:BatchGetItem`` on the registry's table and ``sagemaker:InvokeEndpoint``. With a session of a role of `TenantAccess`
+    it serves that session's tenant and no other: IAM confines it, and `ForbiddenError` says so of another tenant. With ``tenant_role_arn``
+    it opens such a session for each tenant it acts for, so that a mistake of the application cannot cross tenants. Close it, or use it in a
+    ``with`` statement, to end the threads that renew routes.
 
     Args:
         table_name: the registry's table.
@@ -110,7 +113,7 @@ class TenantClient:
             tenancy = TenantSessions(assume_tenant(partial(sts_client, session), tenant_role_arn), clock)
             invoking = tenancy.boto3_session(session)
         path = InvocationPath(
-            or_unavailable(looked_up_in(DynamoRegistry(dynamodb_client(session), table_name))),
+            or_unavailable(_or_forbidden(looked_up_in(DynamoRegistry(dynamodb_client(session), table_name)))),
             Invoker(SageMakerRuntime(lambda seconds: runtime_client(invoking, seconds)), clock, random.random),
             clock,
             background=renewals.submit,
@@ -207,6 +210,22 @@ class TenantClient:
         kind = serializer.content_type
         answer = self.invoke(tenant, model, serializer.dump(value), content_type=kind, accept=kind, **options)
         return serializer.load(ModelReply(answer.body, answer.content_type))
+
+
+def _or_forbidden(look_up: Lookup) -> Lookup:
+    """``look_up``, which says whose records the session may not read."""
+
+    def looked_up(tenant: str, model: str) -> Addressee:
+        try:
+            return look_up(tenant, model)
+        except ClientError as error:
+            if error.response.get("Error", {}).get("Code") not in _DENIED:
+                raise
+            detail = f"the session may not read the records of tenant {tenant!r}"
+            allowed = "the session's own tenant, by a role of TenantAccess(registry=...)"
+            raise ForbiddenError(detail, reason="other-tenant", field="tenant", value=tenant, allowed=allowed) from error
+
+    return looked_up
 
 
 def _answer(served: Served) -> Answer:

@@ -44,6 +44,7 @@ def platform(synthesize):
             "Access",
             api=api,
             trusted=[iam.ArnPrincipal("arn:aws:iam::111122223333:role/Broker")],
+            registry=registry,
             store=store,
             endpoints=[shared],
             dedicated_endpoints=[dedicated],
@@ -96,6 +97,11 @@ def _upload(tenant, key, action="s3:PutObject"):
     return Request(action, f"{BUCKET}/{key}", _session(tenant))
 
 
+def _records(tenant, *partitions, action="dynamodb:BatchGetItem", resource=TABLE):
+    """A request that names these partitions of the registry's table; none names none, as a scan."""
+    return Request(action, resource, _session(tenant) | ({"dynamodb:LeadingKeys": list(partitions)} if partitions else {}))
+
+
 def _call(tenant, call):
     return Request("execute-api:Invoke", f"{API}/{call}", _session(tenant))
 
@@ -106,6 +112,8 @@ ALLOWED = {
     "its own component": _component("acme", "acme"),
     "the dedicated endpoint, for a component": _invoke("acme", endpoint=DEDICATED),
     "its own upload": _upload("acme", f"incoming/{OWN}"),
+    "its own records": _records("acme", "TENANT#acme"),
+    "one record of its own": _records("acme", "TENANT#acme", action="dynamodb:GetItem"),
     "its own path": _call("acme", "POST/tenants/acme/models/x/invocations"),
 }
 DENIED = {
@@ -137,6 +145,16 @@ DENIED = {
     "reading an upload back": _upload("acme", f"incoming/{OWN}", "s3:GetObject"),
     "deleting an upload": _upload("acme", f"incoming/{OWN}", "s3:DeleteObject"),
     "reading its own artifact": _upload("acme", f"models/{OWN}", "s3:GetObject"),
+    "another tenant's records": _records("acme", "TENANT#globex"),
+    "another tenant's records beside its own": _records("acme", "TENANT#acme", "TENANT#globex"),
+    "records of a tenant with the same beginning": _records("acme", "TENANT#acme-evil"),
+    "records of a shorter tenant": _records("acme-evil", "TENANT#acme", action="dynamodb:GetItem"),
+    "the answers kept for its own repeated requests": _records("acme", "IDEMPOTENCY#acme"),
+    "a query of its own records": _records("acme", "TENANT#acme", action="dynamodb:Query"),
+    "a scan of the records": _records("acme", action="dynamodb:Scan"),
+    "a record of its own written": _records("acme", "TENANT#acme", action="dynamodb:PutItem"),
+    "a record of its own deleted": _records("acme", "TENANT#acme", action="dynamodb:DeleteItem"),
+    "records for a session without the tag": Request("dynamodb:GetItem", TABLE, {"dynamodb:LeadingKeys": ["TENANT#acme"]}),
     "another tenant's path": _call("acme", "POST/tenants/globex/models/x/invocations"),
     "the path of a tenant with the same beginning": _call("acme", "GET/tenants/acme-evil/models"),
     "the path of a model that is called tenants": _call("versions", "GET/tenants/globex/models/tenants/versions/v1-0123456789ab"),

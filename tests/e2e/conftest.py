@@ -23,7 +23,13 @@ def demo_models(tmp_path_factory):
 @pytest.fixture(scope="session")
 def marked_project(tmp_path_factory):
     """A copy of the reference app whose Lambda code carries a mark that the checkout does not have."""
-    project = tmp_path_factory.mktemp("marked")
+    project = copied_app(tmp_path_factory.mktemp("marked"))
+    append(project / "mme_tenancy" / "handlers" / "onboarding" / "__init__.py", "marked_handler.txt")
+    return project
+
+
+def copied_app(project):
+    """A copy of the reference app in the folder ``project``, to be changed and deployed."""
     for name in ("app.py", "cdk.json"):
         shutil.copy(PROJECT / name, project / name)
     for source, target in (
@@ -33,13 +39,16 @@ def marked_project(tmp_path_factory):
         ("mme_constructs", "mme_constructs"),
     ):
         shutil.copytree(PROJECT / source, project / target, ignore=shutil.ignore_patterns("__pycache__"))
-    handler = project / "mme_tenancy" / "handlers" / "onboarding" / "__init__.py"
-    handler.write_text(handler.read_text() + (Path(__file__).parent / "marked_handler.txt").read_text())
     return project
 
 
+def append(module, name):
+    """Append the file ``name`` of this folder to a module of a copied app."""
+    module.write_text(module.read_text() + (Path(__file__).parent / name).read_text())
+
+
 @contextmanager
-def _deployed(project, output):
+def deployed(project, output):
     with running_cloud(models_per_instance=2) as state:
         yield LocalPlatform(deploy(state, project, print, "--output", str(output)))
 
@@ -47,14 +56,14 @@ def _deployed(project, output):
 @pytest.fixture(scope="session")
 def platform(marked_project, tmp_path_factory):
     """The deployed platform. Its Lambda code is the marked copy; everything else is the reference app as it is."""
-    with _deployed(marked_project, tmp_path_factory.mktemp("cdk.out")) as platform:
+    with deployed(marked_project, tmp_path_factory.mktemp("cdk.out")) as platform:
         yield platform
 
 
 @pytest.fixture(scope="module")
 def own_platform(marked_project, tmp_path_factory):
     """Such a platform for one module alone, whose tests leave nothing as it was or count everything that is there."""
-    with _deployed(marked_project, tmp_path_factory.mktemp("cdk.out")) as platform:
+    with deployed(marked_project, tmp_path_factory.mktemp("cdk.out")) as platform:
         yield platform
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import closing, suppress
 
@@ -84,12 +85,28 @@ def endpoints(bench, bucket):
 
 
 @pytest.fixture(scope="module")
+def table(bench):
+    """The registry's table with a record of each of three tenants."""
+    name, dynamodb = bench.name("registry"), bench.client("dynamodb")
+    keys = {"PK": "HASH", "SK": "RANGE"}
+    dynamodb.create_table(
+        TableName=name,
+        KeySchema=[{"AttributeName": key, "KeyType": kind} for key, kind in keys.items()],
+        AttributeDefinitions=[{"AttributeName": key, "AttributeType": "S"} for key in keys],
+        BillingMode="PAY_PER_REQUEST",
+    )
+    for tenant in ("acme", "globex", "acme-evil"):
+        dynamodb.put_item(TableName=name, Item={"PK": {"S": f"TENANT#{tenant}"}, "SK": {"S": "TENANT"}})
+    return name
+
+
+@pytest.fixture(scope="module")
 def api(bench):
     return bench.rest_api(bench.function(ECHO))
 
 
 @pytest.fixture(scope="module")
-def session(bench, bucket, api, tmp_path_factory):
+def session(bench, bucket, api, table, tmp_path_factory):
     """Opens sessions of the role that `TenantAccess` makes; `None` where none opens."""
     app = cdk.App(outdir=str(tmp_path_factory.mktemp("cdk.out")), analytics_reporting=False)
     stack = cdk.Stack(app, "Test", env=cdk.Environment(account=bench.cloud.account, region=bench.cloud.region))
@@ -99,10 +116,20 @@ def session(bench, bucket, api, tmp_path_factory):
     store, registry = ModelArtifactStore(stack, "Store"), TenantRegistry(stack, "Registry")
     tenant_api = TenantApi(stack, "Api", store=store, registry=registry, pools=[ModelPool(framework="xgboost", endpoint=shared)])
     replaced = iam.ArnPrincipal(f"arn:aws:iam::{bench.cloud.account}:user/replaced")
-    TenantAccess(stack, "Access", api=tenant_api, trusted=[replaced], store=store, endpoints=[shared], dedicated_endpoints=[dedicated])
+    TenantAccess(
+        stack,
+        "Access",
+        api=tenant_api,
+        trusted=[replaced],
+        registry=registry,
+        store=store,
+        endpoints=[shared],
+        dedicated_endpoints=[dedicated],
+    )
     resources = app.synth().stacks[0].template["Resources"]
     values = {"AWS::Partition": "aws", "AWS::Region": bench.cloud.region, "AWS::AccountId": bench.cloud.account}
     values |= {name: f"arn:aws:s3:::{bucket}" for name in resources if name.startswith("StoreBucket")}
+    values |= {name: table_arn(bench, table) for name in resources if name.startswith("RegistryTable")}
     api_id = api.partition("://")[2].partition(".")[0]
     values |= {name: api_id for name, item in resources.items() if item["Type"] == "AWS::ApiGateway::RestApi"}
     (role,) = [item for name, item in resources.items() if item["Type"] == "AWS::IAM::Role" and name.startswith("Access")]
@@ -126,8 +153,12 @@ def session(bench, bucket, api, tmp_path_factory):
     return open_for
 
 
+def table_arn(bench, table):
+    return f"arn:aws:dynamodb:{bench.cloud.region}:{bench.cloud.account}:table/{table}"
+
+
 @pytest.fixture
-def status(bench, bucket, api, endpoints, session):
+def status(bench, bucket, api, endpoints, table, session):
     """HTTP status of a case, done for real; 403 as well when not even the session opens."""
 
     def perform(request: Request) -> int:
@@ -138,6 +169,8 @@ def status(bench, bucket, api, endpoints, session):
         kind, _, name = request.resource.rpartition(":")[2].partition("/")
         if service == "sagemaker":
             return invoke(request, keys, operation, kind, name)
+        if service == "dynamodb":
+            return records(request, keys, operation)
         if service == "s3":
             key = request.resource.removeprefix(f"{BUCKET}/")
             method = {"PutObject": "PUT", "GetObject": "GET", "DeleteObject": "DELETE"}[operation]
@@ -145,6 +178,24 @@ def status(bench, bucket, api, endpoints, session):
             return bench.call(method, url, keys, body=b"archive" if method == "PUT" else b"", service="s3").status_code
         method, _, path = request.resource.partition("/v1/")[2].partition("/")
         return bench.call(method, f"{api}/{path}", keys).status_code
+
+    def records(request, keys, operation):
+        named = [{"PK": {"S": part}, "SK": {"S": "TENANT"}} for part in request.keys.get("dynamodb:LeadingKeys", ())]
+        first = named[0] if named else {}
+        sent = {
+            "BatchGetItem": {"RequestItems": {table: {"Keys": named}}},
+            "PutItem": {"TableName": table, "Item": first},
+            "Query": {
+                "TableName": table,
+                "KeyConditionExpression": "PK = :pk",
+                "ExpressionAttributeValues": {":pk": first.get("PK")},
+            },
+            "Scan": {"TableName": table},
+        }.get(operation, {"TableName": table, "Key": first})
+        headers = {"Content-Type": "application/x-amz-json-1.0", "X-Amz-Target": f"DynamoDB_20120810.{operation}"}
+        answer = bench.call("POST", bench.cloud.endpoint_url, keys, body=json.dumps(sent).encode(), headers=headers, service="dynamodb")
+        # DynamoDB refuses with 400.
+        return 403 if "AccessDenied" in answer.text else answer.status_code
 
     def invoke(request, keys, operation, kind, name):
         target = request.keys.get("sagemaker:TargetModel")

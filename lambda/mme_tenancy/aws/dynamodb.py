@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from botocore.exceptions import ClientError
 
-from mme_facts.table import PARTITION_KEY, SORT_KEY
+from mme_facts.table import PARTITION_KEY, SORT_KEY, tenant_partition
 from mme_tenancy.aws.attributes import Item, from_item, to_attribute, to_item
 from mme_tenancy.aws.items import (
     SCHEMA,
@@ -22,7 +22,6 @@ from mme_tenancy.aws.items import (
     key_names,
     model_of,
     model_sort_key,
-    partition,
     record_of,
     tenant_of,
     usage_of,
@@ -171,20 +170,20 @@ class DynamoRegistry:
             self._client.update_item(**write["Update"])
 
     def _get(self, tenant: str, sort_key: str, read: Callable[[Item], _T]) -> _T | None:
-        answer = self._client.get_item(TableName=self._table_name, Key=_key(partition(tenant), sort_key), ConsistentRead=True)
+        answer = self._client.get_item(TableName=self._table_name, Key=_key(tenant_partition(tenant), sort_key), ConsistentRead=True)
         return read(from_item(answer["Item"])) if "Item" in answer else None
 
     def _page(self, tenant: str, prefix: str, read: Callable[[Item], _T], *, limit: int, start: str | None, forward: bool) -> Page[_T]:
         query: QueryInputTypeDef = {
             "TableName": self._table_name,
             "KeyConditionExpression": f"{PARTITION_KEY} = :partition AND begins_with({SORT_KEY}, :prefix)",
-            "ExpressionAttributeValues": {":partition": {"S": partition(tenant)}, ":prefix": {"S": prefix}},
+            "ExpressionAttributeValues": {":partition": {"S": tenant_partition(tenant)}, ":prefix": {"S": prefix}},
             "Limit": limit,
             "ScanIndexForward": forward,
             "ConsistentRead": True,
         }
         if start is not None:
-            query["ExclusiveStartKey"] = _key(partition(tenant), start)
+            query["ExclusiveStartKey"] = _key(tenant_partition(tenant), start)
         answer = self._client.query(**query)
         return Page([read(from_item(item)) for item in answer["Items"]], more="LastEvaluatedKey" in answer)
 
@@ -228,7 +227,7 @@ def _usage_item(table_name: str, change: UsageChange, quotas: Quotas | None) -> 
         expression += " REMOVE #closed"
     update: Any = {
         "TableName": table_name,
-        "Key": _key(partition(change.tenant), USAGE),
+        "Key": _key(tenant_partition(change.tenant), USAGE),
         "UpdateExpression": f"{expression} ADD models :models, stored_bytes :bytes, rev :one",
         "ExpressionAttributeNames": names,
         "ExpressionAttributeValues": {name: to_attribute(value) for name, value in values.items()},

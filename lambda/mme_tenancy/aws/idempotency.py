@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from botocore.exceptions import ClientError
 
-from mme_facts.table import EXPIRES_AT, PARTITION_KEY, SORT_KEY
+from mme_facts.table import EXPIRES_AT, PARTITION_KEY, SORT_KEY, idempotency_partition
 from mme_tenancy.aws.attributes import Item, from_item, to_attribute, to_item
-from mme_tenancy.aws.items import SCHEMA, partition
+from mme_tenancy.aws.items import SCHEMA
 from mme_tenancy.idempotency import IdempotencyKey, IdempotencyRecord, StoredAnswer
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ class DynamoIdempotencyStore:
 
 
 def _idempotency_key(key: IdempotencyKey) -> Item:
-    return {PARTITION_KEY: partition(key.tenant), SORT_KEY: f"IDEMPOTENCY#{key.route}#{key.key}"}
+    return {PARTITION_KEY: idempotency_partition(key.tenant), SORT_KEY: f"{key.route}#{key.key}"}
 
 
 def _idempotency_record(item: Item) -> IdempotencyRecord:

@@ -6,7 +6,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any
 
-from mme_facts.table import MOVING_KEY, MOVING_MODEL, MOVING_RETIRED, MOVING_TENANT, MOVING_VERSION, PARTITION_KEY, SORT_KEY
+from mme_facts.table import (
+    MOVING_KEY,
+    MOVING_MODEL,
+    MOVING_RETIRED,
+    MOVING_TENANT,
+    MOVING_VERSION,
+    PARTITION_KEY,
+    SORT_KEY,
+    tenant_partition,
+)
 from mme_tenancy.aws.attributes import Item
 from mme_tenancy.registry import Key, Record
 from mme_tenancy.routes import Canary, Model, Route
@@ -25,7 +34,6 @@ __all__ = [
     "model_of",
     "model_sort_key",
     "owner_key",
-    "partition",
     "record_of",
     "tenant_of",
     "version_key",
@@ -37,11 +45,6 @@ __all__ = [
 TENANT = "TENANT"
 USAGE = "USAGE"
 _OMITTED = frozenset({"tenant", "model"})
-
-
-def partition(tenant: str) -> str:
-    """Partition key of everything of one tenant."""
-    return f"TENANT#{tenant}"
 
 
 def model_sort_key(model: str) -> str:
@@ -61,7 +64,7 @@ def digest_sort_key(model: str, sha256: str) -> str:
 
 def key_names(key: Key[Any]) -> tuple[str, str]:
     """Partition and sort key of the item that ``key`` names."""
-    return partition(key.tenant), _SORT_KEYS[key.kind](key)
+    return tenant_partition(key.tenant), _SORT_KEYS[key.kind](key)
 
 
 def record_of(key: Key[Any], item: Item) -> object:
@@ -71,7 +74,7 @@ def record_of(key: Key[Any], item: Item) -> object:
 
 def item_of(record: Record) -> Item:
     """The record as an item."""
-    values: Item = {PARTITION_KEY: partition(record.tenant), SORT_KEY: _sort_key(record), "schema": SCHEMA}
+    values: Item = {PARTITION_KEY: tenant_partition(record.tenant), SORT_KEY: _sort_key(record), "schema": SCHEMA}
     match record:
         case Version():
             values |= _version_values(record)

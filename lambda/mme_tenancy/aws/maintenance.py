@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from botocore.exceptions import ClientError
 
-from mme_facts.table import EXPIRES_AT, PARTITION_KEY, SORT_KEY
+from mme_facts.table import EXPIRES_AT, PARTITION_KEY, SORT_KEY, tenant_partition
 from mme_tenancy.aws.attributes import Item, from_item, to_item
-from mme_tenancy.aws.items import TENANT, USAGE, claim_of, model_of, partition, tenant_of, usage_of, version_of
+from mme_tenancy.aws.items import TENANT, USAGE, claim_of, model_of, tenant_of, usage_of, version_of
 from mme_tenancy.registry import Record
 from mme_tenancy.schema import SCHEMA, current, is_old
 from mme_tenancy.tenants import Usage
@@ -80,13 +80,13 @@ class DynamoMaintenance:
         last = ""
         for item in self._scan(ProjectionExpression=PARTITION_KEY):
             key: str = item[PARTITION_KEY]
-            if key != last and key.startswith(partition("")):
-                yield key.removeprefix(partition(""))
+            if key != last and key.startswith(tenant_partition("")):
+                yield key.removeprefix(tenant_partition(""))
             last = key
 
     def partition(self, tenant: str) -> Partition:
         """Everything of one tenant, read consistently part by part; its usage is read first."""
-        key = {PARTITION_KEY: partition(tenant), SORT_KEY: USAGE}
+        key = {PARTITION_KEY: tenant_partition(tenant), SORT_KEY: USAGE}
         answer = self._client.get_item(TableName=self._table_name, Key=to_item(key), ConsistentRead=True)
         item = from_item(answer["Item"]) if "Item" in answer else None
         return Partition(
@@ -101,7 +101,7 @@ class DynamoMaintenance:
         Whatever changes what a tenant holds changes its usage in the same transaction. So if the revision still is what it was before
         the records were read, they add up to what they did.
         """
-        key = to_item({PARTITION_KEY: partition(usage.tenant), SORT_KEY: USAGE})
+        key = to_item({PARTITION_KEY: tenant_partition(usage.tenant), SORT_KEY: USAGE})
         values: Item = {":models": usage.models, ":bytes": usage.stored_bytes, ":schema": SCHEMA, ":one": 1}
         condition = f"attribute_not_exists({PARTITION_KEY})"
         if rev is not None:
@@ -223,7 +223,7 @@ class DynamoMaintenance:
         pages = self._client.get_paginator("query").paginate(
             TableName=self._table_name,
             KeyConditionExpression=f"{PARTITION_KEY} = :partition",
-            ExpressionAttributeValues={":partition": {"S": partition(tenant)}},
+            ExpressionAttributeValues={":partition": {"S": tenant_partition(tenant)}},
             ConsistentRead=True,
         )
         for page in pages:

@@ -10,10 +10,20 @@ from botocore.exceptions import ClientError
 
 from mme_facts.grammar import INCOMING_PREFIX, ArtifactName, GrammarError
 from mme_facts.own_events import RESUME_DETAIL, SWEEP_SOURCE
-from mme_facts.table import EXPIRES_AT, MOVING_INDEX, MOVING_KEY, MOVING_MODEL, MOVING_TENANT, PARTITION_KEY, SORT_KEY, UPDATED_AT
+from mme_facts.table import (
+    EXPIRES_AT,
+    MOVING_INDEX,
+    MOVING_KEY,
+    MOVING_MODEL,
+    MOVING_TENANT,
+    PARTITION_KEY,
+    SORT_KEY,
+    UPDATED_AT,
+    tenant_partition,
+)
 from mme_tenancy.artifacts import UploadedObject
 from mme_tenancy.aws.attributes import from_item, to_item
-from mme_tenancy.aws.items import SCHEMA, owner_key, partition, version_key, version_of, version_sort_key
+from mme_tenancy.aws.items import SCHEMA, owner_key, version_key, version_of, version_sort_key
 from mme_tenancy.sweep_ports import Area, Cursors, Due, Found, Listed, Queue, VersionKey
 from mme_tenancy.versions import Version
 
@@ -90,7 +100,8 @@ class DynamoSweepIndex:
 
     def _batch(self, names: Sequence[ArtifactName]) -> list[Version]:
         keys = [
-            to_item({PARTITION_KEY: partition(name.tenant), SORT_KEY: version_sort_key(name.model, name.version.number)}) for name in names
+            to_item({PARTITION_KEY: tenant_partition(name.tenant), SORT_KEY: version_sort_key(name.model, name.version.number)})
+            for name in names
         ]
         unique = {json.dumps(key, sort_keys=True): key for key in keys}
         request: Any = {self._table_name: {"Keys": list(unique.values()), "ConsistentRead": True}}
@@ -111,7 +122,7 @@ class DynamoSweepIndex:
         """
         answer = self._client.update_item(
             TableName=self._table_name,
-            Key=to_item({PARTITION_KEY: partition(name.tenant), SORT_KEY: f"UNRECORDED#{name.model}#{name.version}"}),
+            Key=to_item({PARTITION_KEY: tenant_partition(name.tenant), SORT_KEY: f"UNRECORDED#{name.model}#{name.version}"}),
             UpdateExpression="SET first_seen = if_not_exists(first_seen, :now), #expires = :expires, #schema = :schema",
             ExpressionAttributeNames={"#expires": EXPIRES_AT, "#schema": "schema"},
             ExpressionAttributeValues=to_item({":now": now, ":expires": int(now) + _REMEMBERED_SECONDS, ":schema": SCHEMA}),
