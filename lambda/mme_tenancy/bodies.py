@@ -124,11 +124,15 @@ def tenant_shape(frameworks: Sequence[str]) -> Obj:
     Args:
         frameworks: what the platform serves.
     """
-    rate = "invocations a second, in each container of the function by itself"
+    by_itself = "in each container of the function by itself"
+    rate, held = f"invocations a second, {by_itself}", f"invocations under way, {by_itself}"
+    loaded = f"models that are being loaded, {by_itself}"
     quotas = {
         "models": Member(Whole(0, 1_000_000, "models"), "models at the same time", Absent, example=100),
         "stored_bytes": Member(Whole(0, 2**50, "bytes"), "compressed bytes of all its artifacts", Absent, example=10 * 2**30),
         "requests_per_second": Member(Whole(1, 100_000, "requests"), rate, Absent, example=50),
+        "in_flight": Member(Whole(1, 10_000, "requests"), held, Absent, example=64),
+        "cold_loads": Member(Whole(1, 1_000, "models"), loaded, Absent, example=8),
     }
     formats = nullable(Many(Choice(frameworks), 1, max(len(frameworks), 1)))
     says = "frameworks whose artifacts it may bring; `null`: all that the platform serves"

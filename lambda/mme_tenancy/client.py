@@ -87,7 +87,7 @@ class TenantClient:
         table_name: the registry's table.
         session: whose rights are used. Default: the process's own.
         tenant_role_arn: role that is assumed for each tenant, with the tenant as its session tag. Default: none is.
-        settings: how long routes are kept, and limits of this process. Default: `PathSettings` as it stands.
+        settings: how long routes are kept. Default: `PathSettings` as it stands.
         log: gets the log line of each request, in CloudWatch's embedded metric format, such as ``print`` where standard output goes to a
             log group. Default: no lines are made, and these requests count neither for heat nor for `mme tenants top`.
 

@@ -67,14 +67,10 @@ class PathSettings:
         freshness: how long routes and tenants' limits are good for: a route that changed is followed everywhere after ``stale_seconds``.
             Default: 1 s, then renewed behind the caller's back until 2 s.
         routes: routes that are kept; the least recently used goes.
-        in_flight: requests of one tenant at the same time.
-        cold_loads: models of one tenant at the same time that are being loaded, or may be.
     """
 
     freshness: Freshness = field(default_factory=Freshness)
     routes: int = 10_000
-    in_flight: int = 64
-    cold_loads: int = 8
 
 
 class Tenancy(Protocol):
@@ -110,7 +106,7 @@ class InvocationPath:
         background: runs a function soon, on another thread: routes are renewed there.
         fairness: limits and circuit breakers. Default: its own.
         tenancy: acts as the tenant while its model is invoked. Default: nobody does, the calls have the rights of the process.
-        settings: how long routes are kept, and limits of one process.
+        settings: how long routes are kept.
     """
 
     def __init__(
@@ -210,8 +206,8 @@ class InvocationPath:
             raise ModelNotFoundError(tenant, model)
         if addressee.model.route is None:
             raise NoActiveVersionError(model)
-        rate = addressee.tenant.quotas.requests_per_second
-        return addressee.model.route, Limits(rate, self._settings.in_flight, self._settings.cold_loads)
+        quotas = addressee.tenant.quotas
+        return addressee.model.route, Limits(quotas.requests_per_second, quotas.in_flight, quotas.cold_loads)
 
 
 def _tell(turn: Turn, outcome: Outcome, *, patient: bool) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 
 from mme_facts.grammar import check_tenant_id
@@ -28,15 +29,26 @@ class Quotas:
         models: models at the same time.
         stored_bytes: compressed bytes of all its artifacts.
         requests_per_second: invocations a second.
+        in_flight: invocations under way at the same time.
+        cold_loads: models at the same time that are being loaded on its behalf, or may be.
+
+    The last three hold in each container of the invocation function, and in each process of an application, by itself.
     """
 
     models: int = 10_000
     stored_bytes: int = 100 * 2**30
     requests_per_second: int = 100
+    in_flight: int = 64
+    cold_loads: int = 8
 
     def document(self) -> dict[str, object]:
         """What the API shows."""
-        return {"models": self.models, "stored_bytes": self.stored_bytes, "requests_per_second": self.requests_per_second}
+        return asdict(self)
+
+    @classmethod
+    def known_of(cls, values: Mapping[str, int]) -> Quotas:
+        """The quotas that a record holds: those that it has not are the defaults, and those of a later release are passed over."""
+        return cls(**{name: values[name] for name in cls.__dataclass_fields__ if name in values})
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from mme_cli.errors import UsageError
 
 __all__ = ["delete", "set_", "show"]
 
-_QUOTAS = ("models", "stored_bytes", "requests_per_second")
+_QUOTAS = ("models", "stored_bytes", "requests_per_second", "in_flight", "cold_loads")
 
 
 def show(
@@ -39,6 +39,8 @@ def set_(
     models: Annotated[int | None, typer.Option(min=0, help="Models at the same time.")] = None,
     stored_bytes: Annotated[int | None, typer.Option(min=0, help="Compressed bytes of all its artifacts.")] = None,
     requests_per_second: Annotated[int | None, typer.Option(min=1, help="Invocations a second, in each container of the function.")] = None,
+    in_flight: Annotated[int | None, typer.Option(min=1, help="Invocations under way, in each container of the function.")] = None,
+    cold_loads: Annotated[int | None, typer.Option(min=1, help="Models being loaded, in each container of the function.")] = None,
     formats: Annotated[
         str | None, typer.Option(help="Frameworks whose artifacts it may bring, with commas between; 'all' for all.")
     ] = None,
@@ -50,7 +52,8 @@ def set_(
 ) -> None:
     """Create a tenant, or change what is named; what is not named stays."""
     settings: dict[str, Any] = {} if tier is None else {"tier": tier}
-    asked = {"models": models, "stored_bytes": stored_bytes, "requests_per_second": requests_per_second}
+    values = (models, stored_bytes, requests_per_second, in_flight, cold_loads)
+    asked = dict(zip(_QUOTAS, values, strict=True))
     if quotas := {name: value for name, value in asked.items() if value is not None}:
         settings["quotas"] = quotas
     if formats is not None:
@@ -94,7 +97,7 @@ def _table(documents: list[dict[str, Any]]) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
     for column in ("tenant", "tier", "formats"):
         table.add_column(column, overflow="fold")
-    for column in ("models", "stored bytes", "requests/s"):
+    for column in ("models", "stored bytes", "requests/s", "in flight", "cold loads"):
         table.add_column(column, justify="right")
     for document in documents:
         quotas, usage = document.get("quotas") or {}, document.get("usage") or {}

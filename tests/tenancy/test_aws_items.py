@@ -23,7 +23,7 @@ ROUTE = Route(
     ("record", "read"),
     [
         (Tenant("acme", NOW, NOW), tenant_of),
-        (Tenant("acme", NOW, NOW, Tier.TRUSTED, Quotas(1, 2, 3), ("xgboost",), NOW, 4), tenant_of),
+        (Tenant("acme", NOW, NOW, Tier.TRUSTED, Quotas(1, 2, 3, 4, 5), ("xgboost",), NOW, 4), tenant_of),
         (Model("acme", "iris", 2, NOW, NOW), model_of),
         (Model("acme", "iris", 2, NOW, NOW, ROUTE, 5), model_of),
         (Model("acme", "iris", 7, NOW, NOW, None, 5, NOW, 6, 3), model_of),
@@ -32,6 +32,12 @@ ROUTE = Route(
 )
 def test_a_record_is_read_as_it_was_written(record, read):
     assert read(from_item(to_item(item_of(record)))) == record
+
+
+def test_quotas_of_an_earlier_release_get_defaults_and_those_of_a_later_one_are_passed_over():
+    item = item_of(Tenant("acme", NOW, NOW, quotas=Quotas(1, 2, 3)))
+    item["quotas"] = {"models": 1, "stored_bytes": 2, "requests_per_second": 3, "wishes": 9}
+    assert tenant_of(item).quotas == Quotas(1, 2, 3, 64, 8)
 
 
 def test_a_version_is_read_as_it_was_written(make_version):

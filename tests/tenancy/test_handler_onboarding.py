@@ -86,9 +86,15 @@ def settings(**members):
 
 def test_a_tenants_settings_are_changed_one_by_one(call):
     call("put_tenant", body=settings(quotas={"models": 1}, formats=["xgboost"]))
-    status, document, _ = call("put_tenant", body=settings(tier="trusted", quotas={"requests_per_second": 5}))
+    status, document, _ = call("put_tenant", body=settings(tier="trusted", quotas={"requests_per_second": 5, "cold_loads": 2}))
     assert (status, document["tier"], document["formats"]) == (200, "trusted", ["xgboost"])
-    assert document["quotas"] == {"models": 1, "stored_bytes": 107_374_182_400, "requests_per_second": 5}
+    assert document["quotas"] == {
+        "models": 1,
+        "stored_bytes": 107_374_182_400,
+        "requests_per_second": 5,
+        "in_flight": 64,
+        "cold_loads": 2,
+    }
     assert call("put_tenant", body=settings(formats=None))[1]["formats"] is None
 
 
@@ -108,6 +114,8 @@ def test_a_tenants_settings_are_changed_one_by_one(call):
         (settings(quotas={"stored_bytes": 2**50 + 1}), "quotas.stored_bytes"),
         (settings(quotas={"requests_per_second": 0}), "quotas.requests_per_second"),
         (settings(quotas={"requests_per_second": True}), "quotas.requests_per_second"),
+        (settings(quotas={"in_flight": 0}), "quotas.in_flight"),
+        (settings(quotas={"cold_loads": 1_001}), "quotas.cold_loads"),
         (settings(formats=[]), "formats"),
         (settings(formats="xgboost"), "formats"),
         (settings(formats=["xgboost", "xgboost"]), "formats"),

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from mme_tenancy.errors import (
     ModelFailedError,
+    ModelLoadingError,
     ModelNotFoundError,
     NoActiveVersionError,
     PayloadTooLargeError,
@@ -186,6 +187,26 @@ def test_the_tenants_own_limit_holds(make_path, clock):
     with pytest.raises(ThrottledError):
         deque((invoke(path, clock) for _ in range(3)), maxlen=0)
     assert 10 <= len(runtime.calls) < 13
+
+
+@pytest.mark.parametrize(("quota", "error"), [("in_flight", ThrottledError), ("cold_loads", ModelLoadingError)])
+def test_requests_under_way_and_cold_loads_are_capped_by_the_tenants_record(make_path, registry, clock, quota, error):
+    tenant = registry.tenant("acme")
+    registry.write(Change(tenant, replace(tenant, quotas=replace(tenant.quotas, **{quota: 1}), rev=2)))
+    registry.write(Change(None, Model("acme", "wine", 1, NOW, NOW, NEW)))
+    met = []
+
+    class Meanwhile(ScriptedRuntime):
+        def invoke(self, *arguments, **options):
+            with pytest.raises(error):
+                invoke(path, clock, model="wine")
+            met.append(1)
+            return super().invoke(*arguments, **options)
+
+    runtime = Meanwhile(REPLY, clock=clock, attempt_seconds=0.01)
+    path = InvocationPath(looked_up_in(registry), Invoker(runtime, clock, lambda: 0.5), clock, background=lambda _work: None)
+    assert invoke(path, clock).outcome.answer() == REPLY
+    assert met == [1]
 
 
 def test_a_model_that_keeps_failing_rests_and_others_do_not(make_path, registry, clock):

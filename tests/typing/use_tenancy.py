@@ -91,7 +91,7 @@ def application(client: TenantClient) -> list[list[str]]:
 
 
 async def service() -> Answer:
-    client = TenantClient(table_name="registry", settings=PathSettings(in_flight=8), log=print)
+    client = TenantClient(table_name="registry", settings=PathSettings(routes=8), log=print)
     async with AsyncTenantClient(client) as several:
         rows: list[list[str]] = await several.predict("acme", "iris", [[1]], serializer=Csv())
         return await several.invoke("acme", "iris", str(rows).encode())

@@ -135,7 +135,7 @@ def tenant_of(item: Item) -> Tenant:
         created_at=item["created_at"],
         updated_at=item["updated_at"],
         tier=Tier(item.get("tier", Tier.STANDARD)),
-        quotas=Quotas(**item.get("quotas", {})),
+        quotas=Quotas.known_of(item.get("quotas", {})),
         formats=tuple(item["formats"]) if "formats" in item else None,
         deleted_at=item.get("deleted_at"),
         rev=item["rev"],
