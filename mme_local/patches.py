@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import metadata
 from typing import Any
 
-from mme_local import authorizers, emulator_leading_keys, emulator_limits, emulator_uploads, policy_memory, policy_variables
+from mme_local import authorizers, emulator_leading_keys, emulator_limits, emulator_uploads, policy_memory, policy_variables, usage_plans
 from mme_local.signatures import parse_signature, signature_holds
 
 __all__ = ["MINISTACK_VERSION", "EmulatorVersionError", "apply", "physical_name", "register_resource_types", "resource_types"]
@@ -51,6 +51,7 @@ def apply() -> None:
     _render_policy_refusals_as_gateway_responses()
     _check_function_policies()
     authorizers.apply(_function_allows)
+    usage_plans.apply()
     emulator_leading_keys.apply()
     emulator_limits.apply()
     emulator_uploads.apply()

@@ -112,13 +112,18 @@ class Workbench:
         authorizer: dict[str, Any] | None = None,
         scopes: Sequence[str] = (),
         policy: str = "",
+        key_required: bool = False,
     ) -> str:
         """A REST API that proxies every path to a function with ``binaryMediaTypes */*``; returns the URL of its stage ``v1``."""
         gateway, region = self.client("apigateway"), self.cloud.region
         api = gateway.create_rest_api(name=self.name("api"), binaryMediaTypes=["*/*"], policy=policy)["id"]
         root = gateway.get_resources(restApiId=api)["items"][0]["id"]
         proxy = gateway.create_resource(restApiId=api, parentId=root, pathPart="{proxy+}")["id"]
-        authorizing: dict[str, Any] = {"authorizationType": authorization, "authorizationScopes": list(scopes)}
+        authorizing: dict[str, Any] = {
+            "authorizationType": authorization,
+            "authorizationScopes": list(scopes),
+            "apiKeyRequired": key_required,
+        }
         if authorizer is not None:
             authorizing["authorizerId"] = gateway.create_authorizer(restApiId=api, name=self.name("authorizer"), **authorizer)["id"]
         gateway.put_method(restApiId=api, resourceId=proxy, httpMethod=method, **authorizing)
