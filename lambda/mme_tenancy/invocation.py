@@ -142,10 +142,12 @@ class Invoker:
                 rule = RULES[failure]
                 wait = rule.wait_seconds(failures[failure], self._random())
                 failures[failure] += 1
-                late = self._clock.monotonic() + wait + _LEAST_ATTEMPT_SECONDS > deadline
+                ended = self._clock.monotonic()
+                needed = max(_LEAST_ATTEMPT_SECONDS, ended - began if rule.as_long_again else 0.0)
+                late = ended + wait + needed > deadline
                 twice = rule.may_have_run and not request.idempotent
                 if failures[failure] > rule.retries or late or twice or (rule.budgeted and not self._budget.take()):
-                    cold, took = Failure.NOT_READY in failures, self._clock.monotonic() - began if fault.answered else None
+                    cold, took = Failure.NOT_READY in failures, ended - began if fault.answered else None
                     return Outcome(None, rule.failed(), failure, str(fault), attempts, cold, waited, took)
                 self._clock.sleep(wait)
                 waited += wait

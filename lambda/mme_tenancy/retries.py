@@ -76,6 +76,7 @@ class Rule:
         retry_after_seconds: when a caller may try again; ``None`` if that is of no use.
         may_have_run: whether the model may have worked on the request; then a request that must not run twice is not retried.
         budgeted: whether a retry is taken from the `RetryBudget`.
+        as_long_again: whether a retry needs as much time before the deadline as the attempt took: with less it would end alike.
     """
 
     retries: int
@@ -86,6 +87,7 @@ class Rule:
     retry_after_seconds: int | None = None
     may_have_run: bool = False
     budgeted: bool = False
+    as_long_again: bool = False
 
     def wait_seconds(self, retry: int, random: float) -> float:
         """The wait before retry number ``retry`` (from 0); ``random`` in [0, 1)."""
@@ -111,8 +113,12 @@ RULES: Mapping[Failure, Rule] = {
     ),
     Failure.MODEL_FAILED: Rule(0, 0, 0, ModelFailedError, "the model failed while it answered"),
     Failure.INPUT_REJECTED: Rule(0, 0, 0, ModelRejectedInputError, "the model rejected the input: check the body and its content type"),
-    Failure.TIMED_OUT: Rule(1, 0.1, 0.1, InvocationTimeoutError, "the model did not answer in time", 5, may_have_run=True),
-    Failure.CONTAINER_SILENT: Rule(1, 0.1, 0.1, InvocationTimeoutError, "the model did not answer in time", 5, may_have_run=True),
+    Failure.TIMED_OUT: Rule(
+        1, 0.1, 0.1, InvocationTimeoutError, "the model did not answer in time", 5, may_have_run=True, as_long_again=True
+    ),
+    Failure.CONTAINER_SILENT: Rule(
+        1, 0.1, 0.1, InvocationTimeoutError, "the model did not answer in time", 5, may_have_run=True, as_long_again=True
+    ),
     # The caller of the invoker reads the route again: a retry of the same target is of no use.
     Failure.TARGET_GONE: Rule(0, 0, 0, UnavailableError, "the model is being moved or taken away: try again", 2),
     Failure.REFUSED: Rule(0, 0, 0, UnavailableError, "the endpoint does not take requests for this model at the moment"),

@@ -8,9 +8,21 @@ import pytest
 
 from mme_cli.cdk import deploy
 from mme_cli.cloud import running_cloud
+from mme_cli.console import stdout
 from mme_cli.demo import models
 from mme_cli.platform import LocalPlatform
 from tests.e2e.support import PROJECT, onboard_model
+
+
+@pytest.fixture
+def tell(capsys):
+    """Prints what was measured, whatever becomes of the test's other output."""
+
+    def printed(*texts):
+        with capsys.disabled():
+            stdout.print(*texts, soft_wrap=True)
+
+    return printed
 
 
 @pytest.fixture(scope="session")

@@ -82,6 +82,12 @@ def test_each_kind_of_failure_has_its_own_count(clock):
     assert (outcome.attempts, type(outcome.error), outcome.cold) == (3, ModelFailedError, True)
 
 
+@pytest.mark.parametrize(("seconds", "attempts"), [(12.0, 2), (9.0, 1)])
+def test_an_attempt_that_timed_out_is_repeated_only_if_as_much_time_is_left(clock, seconds, attempts):
+    outcome, _ = invoke(clock, RuntimeFault("ReadTimeout"), seconds=seconds, attempt_seconds=5.0)
+    assert (outcome.attempts, outcome.failure) == (attempts, Failure.TIMED_OUT)
+
+
 def test_an_attempt_gets_the_time_that_is_left(clock):
     _, runtime = invoke(clock, RuntimeFault("ServiceUnavailable", 503), REPLY, seconds=10, attempt_seconds=4)
     assert [timeout for _, _, timeout in runtime.calls] == pytest.approx([10.0, 5.9])

@@ -22,13 +22,16 @@ MEANING = {
 }
 
 
+MARKS = {"may have run": "may_have_run", "from the budget": "budgeted", "as long again": "as_long_again"}
+
+
 def _row(failure):
     rule = RULES[failure]
     patient = rule.retries >= 1000
     attempts = "until the deadline" if patient else str(1 + rule.retries)
     waits = f"{rule.base_seconds:g} s to {rule.cap_seconds:g} s" if rule.retries else "-"
     whole = sum(rule.wait_seconds(retry, 0.5) for retry in range(0 if patient else rule.retries))
-    marks = [mark for mark, holds in (("may have run", rule.may_have_run), ("from the budget", rule.budgeted)) if holds]
+    marks = [mark for mark, field in MARKS.items() if getattr(rule, field)]
     problem = rule.failed().problem
     total = "until the deadline" if patient else f"{whole:.3g} s" if rule.retries else "-"
     return f"| {MEANING[failure]} | {attempts} | {waits} | {total} | {', '.join(marks) or '-'} | {problem.status} `{problem.slug}` |"

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 __all__ = ["dynamodb_client", "events_client", "logs_client", "runtime_client", "s3_client", "sagemaker_client", "sts_client"]
 
 _CONNECT_SECONDS = 2
+_CONNECTIONS = 512
+"""Connections to the runtime that are kept: an application's requests at the same time, each of which may wait a minute for a load."""
 
 
 def dynamodb_client(session: boto3.Session) -> DynamoDBClient:
@@ -52,13 +54,13 @@ def s3_client(session: boto3.Session) -> S3Client:
     return session.client("s3", config=config)
 
 
-def runtime_client(session: boto3.Session, read_timeout_seconds: int) -> SageMakerRuntimeClient:
+def runtime_client(session: boto3.Session, read_timeout_seconds: float) -> SageMakerRuntimeClient:
     """A client for InvokeEndpoint that sends once: the retry rules are ours, so the two layers never multiply."""
     config = Config(
         retries={"mode": "standard", "total_max_attempts": 1},
-        connect_timeout=_CONNECT_SECONDS,
+        connect_timeout=min(_CONNECT_SECONDS, read_timeout_seconds),
         read_timeout=read_timeout_seconds,
-        max_pool_connections=50,
+        max_pool_connections=_CONNECTIONS,
     )
     return session.client("sagemaker-runtime", config=config)
 

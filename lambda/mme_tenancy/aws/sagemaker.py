@@ -26,8 +26,11 @@ if TYPE_CHECKING:
 
 __all__ = ["SageMakerRuntime"]
 
-_TIMEOUTS_SECONDS = (1, 2, 3, 5, 8, 12, 16, 20, 24, 26, 40, 70)
-"""botocore knows no timeout per call, so there is one client for each of these; 70 s covers the 60 s that a container may take."""
+_TIMEOUTS_SECONDS = (0.2, 0.5, 1, 1.5, 2, 3, 4, 5, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 30, 40, 50, 60, 70)
+"""botocore knows no timeout per call, so there is one client for each of these; 70 s covers the 60 s that a container may take, and the
+least is the time without which no attempt begins."""
+_ROUNDED_SECONDS = 0.05
+"""So much a timeout may be rounded up: a caller who waits 5 s has 4.999 s left when the request is sent."""
 
 _LOGGED_CHARACTERS = 300
 _MEMORY = re.compile(r"(?:^|[,;\s])mme-memory-bytes=(\d{1,15})(?:$|[,;\s])")
@@ -40,9 +43,9 @@ class SageMakerRuntime:
         client: makes the client for a read timeout in seconds; called once for each timeout in use.
     """
 
-    def __init__(self, client: Callable[[int], SageMakerRuntimeClient]) -> None:
+    def __init__(self, client: Callable[[float], SageMakerRuntimeClient]) -> None:
         self._make_client = client
-        self._clients: dict[int, SageMakerRuntimeClient] = {}
+        self._clients: dict[float, SageMakerRuntimeClient] = {}
 
     def prepare(self, timeout_seconds: float) -> None:
         """Make the client for ``timeout_seconds`` now, so that the first request does not wait for it."""
@@ -69,7 +72,7 @@ class SageMakerRuntime:
             raise RuntimeFault("ConnectionLost") from error
 
     def _client(self, timeout_seconds: float) -> SageMakerRuntimeClient:
-        fitting = [seconds for seconds in _TIMEOUTS_SECONDS if seconds <= timeout_seconds]
+        fitting = [seconds for seconds in _TIMEOUTS_SECONDS if seconds <= timeout_seconds + _ROUNDED_SECONDS]
         seconds = fitting[-1] if fitting else _TIMEOUTS_SECONDS[0]
         if seconds not in self._clients:
             self._clients[seconds] = self._make_client(seconds)
