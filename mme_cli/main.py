@@ -39,6 +39,7 @@ tenants.command("show", epilog="Examples:  mme tenants show acme globex  |  mme 
 tenants.command(
     "set", epilog="Examples:  mme tenants set acme  |  mme tenants set acme --tier trusted --models 500 --formats xgboost,onnx"
 )(tenant_commands.set_)
+tenants.command("key", epilog="Examples:  mme tenants key acme  |  mme tenants key acme --rotate --yes")(tenant_commands.key)
 tenants.command("delete", epilog="Example:  mme tenants delete acme --yes")(tenant_commands.delete)
 
 app.command(epilog="Examples:  mme demo  |  mme demo --json > report.json")(local.demo)

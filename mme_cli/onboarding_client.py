@@ -164,6 +164,14 @@ class OnboardingClient:
         """Delete a tenant and retire its models, to the end."""
         return self._until_done(_path("tenants", tenant))
 
+    def api_key(self, tenant: str) -> dict[str, Any]:
+        """A tenant's API key with its value, made if there is none; of platforms with usage plans."""
+        return self._send("PUT", _path("tenants", tenant, "api-key"), None).json()
+
+    def revoke_api_key(self, tenant: str) -> dict[str, Any]:
+        """Take a tenant's API key back; the tenant as it is then."""
+        return self._change("DELETE", _path("tenants", tenant, "api-key"), None)
+
     def models(self, tenant: str) -> Iterator[dict[str, Any]]:
         """A tenant's models by id, page by page."""
         return self._pages(_path("tenants", tenant, "models"), "models")

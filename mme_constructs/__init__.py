@@ -61,6 +61,8 @@ if TYPE_CHECKING:
     from mme_constructs.tenant_function import LogSettings as LogSettings
     from mme_constructs.tenant_isolation import TenantIsolation as TenantIsolation
     from mme_constructs.tenant_registry import TenantRegistry as TenantRegistry
+    from mme_constructs.usage_plans import RateLimits as RateLimits
+    from mme_constructs.usage_plans import UsagePlans as UsagePlans
     from mme_constructs.variants import ProductionVariant as ProductionVariant
 
 __getattr__, __dir__ = attach(
@@ -119,6 +121,8 @@ __getattr__, __dir__ = attach(
         "TenantIsolation": "tenant_isolation",
         "TenantApi": "tenant_api",
         "TenantRegistry": "tenant_registry",
+        "RateLimits": "usage_plans",
         "Throttle": "tenant_api",
+        "UsagePlans": "usage_plans",
     },
 )

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from mme_constructs.network import EndpointNetwork
     from mme_constructs.private_access import PrivateAccess
     from mme_constructs.telemetry_settings import TelemetrySettings
+    from mme_constructs.usage_plans import RateLimits
 
 __all__ = ["DedicatedSettings", "MultiTenantInference", "PlatformFunctions", "PlatformMonitoring", "PoolSettings"]
 
@@ -156,6 +157,7 @@ class MultiTenantInference(Construct):
         authorizer: who may call the API, `CognitoAuthorizer` or `LambdaAuthorizer`, instead of IAM principals. Tenants' sessions and the
             administrator's role, which opens them, are then made only with ``direct_access``. Default: IAM authorization.
         admin_trusted: who may assume the platform administrator's role. Default: principals of the account whose own policies allow it.
+        usage_plans: tier -> what each of its tenants may ask of the gateway, see `TenantApi`; not with ``private_access``. Default: none.
         log_settings: how long logs are kept. Default: three months; they stay when the stack is deleted.
         isolation: whether the invocation function may invoke only as the request's tenant, see `TenantApi`. Default: yes.
         account_logging: whether the account's CloudWatch role for API Gateway is set here, see `TenantApi`. Default: no.
@@ -186,6 +188,7 @@ class MultiTenantInference(Construct):
         direct_access: bool = False,
         authorizer: CognitoAuthorizer | LambdaAuthorizer | None = None,
         admin_trusted: iam.IPrincipal | None = None,
+        usage_plans: Mapping[str, RateLimits] | None = None,
         log_settings: LogSettings | None = None,
         isolation: bool = True,
         account_logging: bool = False,
@@ -201,7 +204,7 @@ class MultiTenantInference(Construct):
         self.registry = TenantRegistry(self, "Registry") if registry is None else registry
         """Tenants, models, versions, routes."""
         if private_access is not None:
-            _check_private(private_access, self.store, self.registry)
+            _check_private(private_access, self.store, self.registry, usage_plans=usage_plans)
         self.pools = self._build_pools(pools, private_access)
         """The pools, each with its endpoint."""
         self.dedicated = self._build_dedicated(DedicatedSettings() if dedicated is None else dedicated, private_access)
@@ -230,6 +233,7 @@ class MultiTenantInference(Construct):
             account_logging_removal_policy=log_settings.removal_policy,
             private_endpoint=None if private_access is None else private_access.execute_api,
             authorizer=authorizer,
+            usage_plans=usage_plans,
         )
         """The tenants' API."""
         self.admission = ModelAdmission(
@@ -401,7 +405,16 @@ class MultiTenantInference(Construct):
         return ModelPool(framework=framework, endpoint=endpoint, name=name)
 
 
-def _check_private(access: PrivateAccess, store: ModelArtifactStore, registry: TenantRegistry) -> None:
+def _check_private(
+    access: PrivateAccess, store: ModelArtifactStore, registry: TenantRegistry, *, usage_plans: Mapping[str, RateLimits] | None
+) -> None:
+    if usage_plans is not None:
+        raise NetworkError(
+            "The onboarding function could not make the tenants' API keys: it has no way to API Gateway's control plane",
+            value="usage_plans with private_access",
+            allowed="usage_plans, or private_access",
+            fix="Leave one of them out, or wire TenantApi with functions that reach the control plane yourself",
+        )
     if access.store is not store or access.registry is not registry:
         raise NetworkError(
             "The VPC endpoints admit another bucket or table than the platform uses",

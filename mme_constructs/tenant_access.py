@@ -112,6 +112,7 @@ class TenantAccess(Construct):
                     api.arn_for("GET", f"/tenants/{tenant_pattern(TENANT)}"),
                     api.arn_for("POST", f"/tenants/{tenant_pattern(TENANT)}"),
                     api.arn_for("DELETE", f"/tenants/{TENANT}/models/*"),
+                    *([api.arn_for(method, f"/tenants/{TENANT}/api-key") for method in ("PUT", "DELETE")] if api.asks_for_keys else ()),
                 ],
             )
         )

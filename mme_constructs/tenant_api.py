@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -22,9 +22,10 @@ from mme_constructs.resuming import grant_resume
 from mme_constructs.retention import check_retired_days
 from mme_constructs.tenant_function import FunctionSettings, LogSettings, TenantFunction
 from mme_constructs.tenant_isolation import TenantIsolation
+from mme_constructs.usage_plans import RateLimits, UsagePlans, check_usage_plans
 from mme_facts import environment as variables
 from mme_facts.admission import ARTIFACT_BYTES
-from mme_facts.api import OPERATIONS, Function
+from mme_facts.api import KEY_OPERATIONS, OPERATIONS, Function
 from mme_facts.limits import API_GATEWAY_TIMEOUT_SECONDS, RETIRED_DAYS
 
 if TYPE_CHECKING:
@@ -104,10 +105,14 @@ class TenantApi(Construct):
             ``authorizer`` its policy must let calls through that no principal signs (`PrivateAccess.allow_tokens`). Default: the API has a
             public address, in the region only.
         authorizer: who may call, `CognitoAuthorizer` or `LambdaAuthorizer`. Default: IAM authorization.
+        usage_plans: tier -> what each of its tenants may ask, for every tier: invocations then need the tenant's API key as ``X-Api-Key``,
+            beside what the authorization asks for, and the gateway counts by it (`UsagePlans`). The onboarding function needs a way to
+            API Gateway's control plane. Default: no keys; the gateway's throttle holds for the API as a whole.
 
     Raises:
         PoolError: there is no pool, or two share a name or framework.
         RetentionError: ``retired_days`` is out of range.
+        ThrottleError: a tier has no usage plan.
     """
 
     def __init__(
@@ -131,9 +136,13 @@ class TenantApi(Construct):
         account_logging_removal_policy: cdk.RemovalPolicy = cdk.RemovalPolicy.RETAIN,
         private_endpoint: ec2.IInterfaceVpcEndpoint | None = None,
         authorizer: CognitoAuthorizer | LambdaAuthorizer | None = None,
+        usage_plans: Mapping[str, RateLimits] | None = None,
     ) -> None:
         environment = function_environment(store=store, registry=registry, pools=pools, max_artifact_bytes=max_artifact_bytes)
         check_retired_days(retired_days)
+        if usage_plans is not None:
+            check_usage_plans(usage_plans)
+            environment[variables.USAGE_PLANS] = "1"
         super().__init__(scope, id)
         log_settings = LogSettings() if log_settings is None else log_settings
         self.authorizer = authorizer
@@ -169,8 +178,14 @@ class TenantApi(Construct):
         if self.isolation is None:
             for pool in pools:
                 pool.endpoint.grant_invoke(self.invocation.role)
+        self.asks_for_keys = usage_plans is not None
+        """Whether invocations need the tenant's API key."""
         self.api = self._build_api(Throttle() if throttle is None else throttle, log_settings, private_endpoint)
         """The REST API."""
+        self.usage_plans = (
+            None if usage_plans is None else UsagePlans(self, "UsagePlans", api=self.api, limits=usage_plans, onboarding=self.onboarding)
+        )
+        """The tiers' usage plans, if there are some."""
         if account_logging:
             self._build_account_logging(account_logging_removal_policy)
 
@@ -239,8 +254,11 @@ class TenantApi(Construct):
             for name, function in ((Function.ONBOARDING, self.onboarding), (Function.INVOCATION, self.invocation))
         }
         root = api.root
-        for operation in OPERATIONS:
-            root.resource_for_path(operation.path).add_method(operation.method, integrations[operation.function])
+        for operation in (*OPERATIONS, *KEY_OPERATIONS) if self.asks_for_keys else OPERATIONS:
+            keyed = self.asks_for_keys and operation.function is Function.INVOCATION
+            root.resource_for_path(operation.path).add_method(
+                operation.method, integrations[operation.function], api_key_required=keyed or None
+            )
         add_problem_responses(api)
         acknowledge(
             api,

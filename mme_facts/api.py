@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 __all__ = [
+    "KEY_OPERATIONS",
     "LEAST_TIMEOUT_SECONDS",
     "OPERATIONS",
     "REQUEST_TIMEOUT_HEADER",
@@ -86,3 +87,9 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation("invoke_model", "POST", f"{_MODEL}/invocations", "Invoke a model.", function=Function.INVOCATION),
 )
 """Every call of the API, in the order of the documentation."""
+
+KEY_OPERATIONS: tuple[Operation, ...] = (
+    Operation("put_api_key", "PUT", f"{_TENANT}/api-key", "Show the tenant's API key; make it if there is none."),
+    Operation("delete_api_key", "DELETE", f"{_TENANT}/api-key", "Take the tenant's API key back: the next one has another value."),
+)
+"""Calls that are there, too, where the platform has usage plans."""

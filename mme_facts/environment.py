@@ -22,6 +22,7 @@ __all__ = [
     "TABLE_NAME",
     "TELEMETRY",
     "TENANT_ROLE_ARN",
+    "USAGE_PLANS",
     "CallerSource",
     "Callers",
     "Pool",
@@ -50,6 +51,8 @@ CALLERS = "MME_CALLERS"
 TENANT_ROLE_ARN = "MME_TENANT_ROLE_ARN"
 """The role that the invocation function assumes for each tenant; unset: it invokes with its own rights."""
 SWEEP_TIMES = "MME_SWEEP_TIMES"
+USAGE_PLANS = "MME_USAGE_PLANS"
+"""Set: invocations come with the API key of their tenant."""
 
 
 @dataclass(frozen=True, slots=True)

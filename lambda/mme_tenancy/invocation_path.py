@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from mme_tenancy.clock import Clock
-from mme_tenancy.errors import ModelNotFoundError, NoActiveVersionError, TenantNotFoundError
+from mme_tenancy.errors import ForbiddenError, ModelNotFoundError, NoActiveVersionError, TenantNotFoundError
 from mme_tenancy.fairness import Fairness, Limits, Turn
 from mme_tenancy.invocation import InvocationRequest, Invoker, Outcome
 from mme_tenancy.registry import Registry, model_key, tenant_key
@@ -44,6 +44,15 @@ class Addressee:
     def served(self) -> bool:
         """Whether requests go anywhere."""
         return self.tenant is not None and self.tenant.deleted_at is None and self.model is not None and self.model.route is not None
+
+    def has_key(self, api_key: str) -> bool:
+        """Whether a key of the gateway is the tenant's."""
+        return self.tenant is not None and self.tenant.api_key == api_key
+
+    def check_key(self, api_key: str) -> None:
+        """Raise `ForbiddenError` if a key of the gateway is not the tenant's; a tenant that is not there is somebody else's error."""
+        if self.tenant is not None and not self.has_key(api_key):
+            raise ForbiddenError("the API key is not this tenant's: send the tenant's own as X-Api-Key", reason="other-key")
 
 
 Lookup = Callable[[str, str], Addressee]
@@ -142,6 +151,7 @@ class InvocationPath:
         deadline: float,
         sticky_key: str,
         began: Callable[[Target, bool | None], None] = lambda _target, _canary: None,
+        api_key: str | None = None,
     ) -> Served:
         """Invoke a tenant's model.
 
@@ -152,8 +162,10 @@ class InvocationPath:
             deadline: when the answer is wanted, on the monotonic clock.
             sticky_key: requests with the same key go to the same version while a canary runs.
             began: told where the request goes, and whether that is the canary, before it goes there.
+            api_key: id of the gateway's key that the request came with, which must be the tenant's own. Default: nobody looks.
 
         Raises:
+            ForbiddenError: the key is another tenant's.
             TenantNotFoundError: there is no such tenant.
             ModelNotFoundError: the tenant has no such model.
             NoActiveVersionError: the model has no active version.
@@ -166,7 +178,12 @@ class InvocationPath:
         """
         request.check()
         key = (tenant, model)
-        route, limits = self._route(self._addressees.get(key), tenant, model)
+        addressee = self._addressees.get(key)
+        if api_key is not None and not addressee.has_key(api_key):
+            # It may be new.
+            addressee = self._addressees.refresh(key)
+            addressee.check_key(api_key)
+        route, limits = self._route(addressee, tenant, model)
         served = self._once(tenant, route, limits, request, deadline, sticky_key, began)
         if served.outcome.failure is not Failure.TARGET_GONE:
             return served

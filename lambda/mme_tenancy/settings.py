@@ -74,6 +74,10 @@ def _callers(variables: Mapping[str, str]) -> Callers:
         ) from error
 
 
+def _usage_plans(variables: Mapping[str, str]) -> bool:
+    return bool(variables.get(environment.USAGE_PLANS))
+
+
 @dataclass(frozen=True, slots=True)
 class InvocationSettings:
     """Settings of the invocation function.
@@ -83,18 +87,20 @@ class InvocationSettings:
         line: of the log line; as it stands unless the variable is there.
         callers: how callers are known. Default: by IAM.
         tenant_role_arn: the role to assume for each tenant; ``None``: models are invoked with the function's own rights.
+        usage_plans: whether a call comes with its tenant's API key.
     """
 
     table_name: str
     line: LineSettings = field(default_factory=LineSettings)
     callers: Callers = field(default_factory=Callers)
     tenant_role_arn: str | None = None
+    usage_plans: bool = False
 
     @classmethod
     def read(cls, variables: Mapping[str, str]) -> InvocationSettings:
         """Read them; raises `SettingError`."""
         role = variables.get(environment.TENANT_ROLE_ARN) or None
-        return cls(_text(variables, environment.TABLE_NAME), _line(variables), _callers(variables), role)
+        return cls(_text(variables, environment.TABLE_NAME), _line(variables), _callers(variables), role, _usage_plans(variables))
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +114,7 @@ class OnboardingSettings:
         pools: what serves which framework.
         retired_seconds: how long the artifact of a retired version is kept.
         callers: how callers are known. Default: by IAM.
+        usage_plans: whether tenants have API keys, each in its tier's usage plan.
     """
 
     table_name: str
@@ -116,6 +123,7 @@ class OnboardingSettings:
     pools: tuple[Pool, ...]
     retired_seconds: int
     callers: Callers = field(default_factory=Callers)
+    usage_plans: bool = False
 
     @classmethod
     def read(cls, variables: Mapping[str, str]) -> OnboardingSettings:
@@ -127,6 +135,7 @@ class OnboardingSettings:
             _pools(variables),
             _count(variables, environment.RETIRED_SECONDS),
             _callers(variables),
+            _usage_plans(variables),
         )
 
 

@@ -66,6 +66,7 @@ class Tenant:
         rev: revision of the record, counted up by every write.
         retiring_after: the models behind this id are still to be retired, after a deletion; empty: all of them; ``None``: none is. While
             there are some, the record is listed in the index of what is under way.
+        api_key: id of its key at the gateway, where the platform has usage plans; ``None``: it has none yet.
     """
 
     tenant: str
@@ -77,6 +78,7 @@ class Tenant:
     deleted_at: str | None = None
     rev: int = 1
     retiring_after: str | None = None
+    api_key: str | None = None
 
     def __post_init__(self) -> None:
         check_tenant_id(self.tenant)

@@ -1,4 +1,4 @@
-"""``mme tenants show``, ``set`` and ``delete``: quotas, tier and formats."""
+"""``mme tenants show``, ``set``, ``key`` and ``delete``: quotas, tier, formats and the key at the gateway."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from mme_cli.commands.options import ApiUrl, Json, Profile, Region, Stack, Yes, 
 from mme_cli.console import print_json, stdout
 from mme_cli.errors import UsageError
 
-__all__ = ["delete", "set_", "show"]
+__all__ = ["delete", "key", "set_", "show"]
 
 _QUOTAS = ("models", "stored_bytes", "requests_per_second", "in_flight", "cold_loads")
 
@@ -63,6 +63,28 @@ def set_(
         print_json(document)
     else:
         stdout.print(_table([document]))
+
+
+def key(
+    tenant: Annotated[str, typer.Argument(help="Tenant id.")],
+    rotate: Annotated[bool, typer.Option("--rotate", help="Take the key back first; the one before is refused from then on.")] = False,
+    yes: Yes = False,
+    stack: Stack = None,
+    api_url: ApiUrl = None,
+    region: Region = None,
+    profile: Profile = None,
+    as_json: Json = False,
+) -> None:
+    """A tenant's API key, made if there is none: what invocations send as X-Api-Key where the platform has usage plans. It is a secret."""
+    client = connection_of(stack, api_url, region, profile).as_admin()
+    if rotate:
+        confirm(f"take the API key of tenant {tenant} back?", yes=yes)
+        client.revoke_api_key(tenant)
+    document = client.api_key(tenant)
+    if as_json:
+        print_json(document)
+    else:
+        stdout.print(str(document["value"]), markup=False, soft_wrap=True)
 
 
 def delete(

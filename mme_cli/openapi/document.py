@@ -13,10 +13,19 @@ import mme_tenancy
 from mme_cli.openapi.operations import ANSWERS, COMMON, Answer, Contract
 from mme_cli.openapi.records import Schema, Schemas
 from mme_facts.admission import ARTIFACT_BYTES
-from mme_facts.api import LEAST_TIMEOUT_SECONDS, OPERATIONS, REQUEST_TIMEOUT_HEADER, STICKY_KEY_HEADER, STICKY_KEY_PATTERN, Operation
+from mme_facts.api import (
+    KEY_OPERATIONS,
+    LEAST_TIMEOUT_SECONDS,
+    OPERATIONS,
+    REQUEST_TIMEOUT_HEADER,
+    STICKY_KEY_HEADER,
+    STICKY_KEY_PATTERN,
+    Operation,
+)
 from mme_facts.grammar import ID_PATTERN, VERSION_PATTERN
 from mme_facts.limits import api_binary_body_bytes
 from mme_facts.problems import CONTENT_TYPE, PROBLEMS, TYPE_PREFIX
+from mme_tenancy.api_keys import IssuedKey
 from mme_tenancy.artifacts import Upload, UploadPart
 from mme_tenancy.bodies import request_shapes
 from mme_tenancy.formats.frameworks import FRAMEWORKS
@@ -25,7 +34,7 @@ from mme_tenancy.idempotency import KEY
 from mme_tenancy.registration import Registered
 from mme_tenancy.retirement import CACHED_COPIES
 from mme_tenancy.routes import Canary, Model, Route
-from mme_tenancy.tenants import Tenant, Usage
+from mme_tenancy.tenants import Tenant, Tier, Usage
 from mme_tenancy.uploads import PART_BYTES
 from mme_tenancy.versions import Reason, Sample, State, Version
 
@@ -57,6 +66,7 @@ _HEADERS: Mapping[str, Schema] = {
         "description": "There if the answer is the first one to this `Idempotency-Key`, given again.",
         "schema": {"type": "string", "enum": ["true"]},
     },
+    "Cache-Control": {"description": "`no-store`: the answer holds a secret.", "schema": {"type": "string"}},
     "X-Mme-Version": {"description": "Id of the version that answered.", "schema": {"type": "string"}},
     "X-Mme-Attempts": {"description": "How often the endpoint was asked.", "schema": {"type": "integer", "minimum": 1}},
 }
@@ -97,7 +107,7 @@ def build() -> Schema:
     schemas = _schemas()
     paths: dict[str, Schema] = {}
     responses: dict[str, Schema] = {}
-    for operation in OPERATIONS:
+    for operation in (*OPERATIONS, *KEY_OPERATIONS):
         paths.setdefault(operation.path, {})[operation.method.lower()] = _operation(operation, ANSWERS[operation.id], responses)
     return {
         "openapi": "3.1.1",
@@ -175,6 +185,8 @@ def _schemas() -> dict[str, Schema]:
     model = Model("acme", "iris", 2, _NOW, _LATER, replace(route, canary=canary))
     schemas = Schemas(_TOLD)
     schemas.of(Tenant("acme", _NOW, _NOW))
+    schemas.components["KeylessTenant"] = dict(schemas.components["Tenant"])
+    schemas.of(IssuedKey("acme", Tier.STANDARD, "a1b2c3d4e5", "(a secret of 20 characters or more)"))
     schemas.components["DeletedTenant"] = _with_note(schemas.components["Tenant"])
     _tell_usage(schemas, Usage("acme", 3, 144_639))
     schemas.of(in_parts)

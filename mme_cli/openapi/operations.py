@@ -107,6 +107,17 @@ ANSWERS: Mapping[str, Contract] = {
         (*_TENANT, "write-conflict", *_OF_A_KEY),
         once=True,
     ),
+    "put_api_key": Contract(
+        {
+            201: Answer("The key is new.", "IssuedKey", ("Cache-Control",), {"get_tenant": _here("tenant")}),
+            200: Answer("The key.", "IssuedKey", ("Cache-Control",), {"get_tenant": _here("tenant")}),
+        },
+        (*_TENANT, *_DELETED, "write-conflict"),
+    ),
+    "delete_api_key": Contract(
+        {200: Answer("The tenant, without a key.", "KeylessTenant", links={"get_tenant": _here("tenant")})},
+        (*_TENANT, "write-conflict"),
+    ),
     "list_models": Contract(
         {200: Answer("A page of models.", "ModelPage")},
         _TENANT,
@@ -198,4 +209,4 @@ ANSWERS: Mapping[str, Contract] = {
     ),
     "get_openapi": Contract({200: Answer("The document, for this deployment.", "OpenApi")}, ()),
 }
-"""Operation id -> contract. A test asks for one of every operation of `mme_facts.api.OPERATIONS`."""
+"""Operation id -> contract. A test asks for one of every operation of `mme_facts.api`."""

@@ -70,6 +70,8 @@ class FakeApi:
             ("PUT", 2): "put_tenant",
             ("GET", 2): "tenant",
             ("DELETE", 2): "delete_tenant",
+            ("PUT", 3): "put_api_key",
+            ("DELETE", 3): "delete_api_key",
             ("DELETE", 4): "delete_model",
             ("DELETE", 6): "delete_version",
         }[method, len(parts)]
@@ -96,6 +98,13 @@ class FakeApi:
                 self.lost.remove(name)
                 raise NoAnswerError(f"{name} got no answer")
             return done
+
+    def _put_api_key(self, tenant, _body, _query):
+        number = self.calls["delete_api_key"]
+        return answer(201, {"tenant": tenant, "tier": "standard", "id": f"k{number}", "value": f"secret-{number}"})
+
+    def _delete_api_key(self, tenant, _body, _query):
+        return answer(200, {"tenant": tenant})
 
     def _register(self, tenant, model, body, _query):
         mine = self.versions.setdefault((tenant, model), [])

@@ -238,3 +238,10 @@ def test_on_a_terminal_it_is_asked_first():
     assert (no.returncode != 0, "done" in no.stdout, "retire it? [y/N]" in no.stderr) == (True, False, True)
     assert (yes.stdout.strip(), unasked.stdout.strip(), unasked.stderr) == ("done", "done", "")
     confirm("without a terminal it goes on", yes=False)
+
+
+def test_a_tenants_key_is_shown_and_rotated_only_on_request(connection, api):
+    assert mme("tenants", "key", "acme")[0].strip() == "secret-0"
+    assert json.loads(mme("tenants", "key", "acme", "--json")[0])["id"] == "k0"
+    assert api.calls["delete_api_key"] == 0
+    assert mme("tenants", "key", "acme", "--rotate", "--yes")[0].strip() == "secret-1"

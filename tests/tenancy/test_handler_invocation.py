@@ -39,13 +39,13 @@ def call(registry, clock, load_event, context):
     """Sends the event file with changes against a scripted endpoint; returns the answer and the runtime."""
     clock.now = ARRIVED
 
-    def call(*script, attempt_seconds=0.0, event=None, line_settings=None, **changes):
+    def call(*script, attempt_seconds=0.0, event=None, line_settings=None, usage_plans=False, **changes):
         runtime = ScriptedRuntime(
             *(script or (ModelReply(b"\x93NUMPY\xff", "application/x-npy"),)), clock=clock, attempt_seconds=attempt_seconds
         )
         invoker = Invoker(runtime, clock, lambda: 0.5)
         path = InvocationPath(looked_up_in(registry), invoker, clock, background=lambda renew: renew())
-        function = Invocations(path, clock, line_settings or LineSettings())
+        function = Invocations(path, clock, line_settings or LineSettings(), usage_plans=usage_plans)
         return function(event or load_event("invoke", **changes), context), runtime
 
     return call
@@ -484,3 +484,36 @@ def test_a_deleted_model_is_not_found(call, registry):
     registry.write(Change(model, model.delete(NOW, retiring_below=None)))
     answer, runtime = call()
     assert (answer["statusCode"], problem(answer)[0], runtime.calls) == (404, "model-not-found", [])
+
+
+def with_key(event, key):
+    context = event["requestContext"]
+    return event | {"requestContext": context | {"identity": context["identity"] | {"apiKeyId": key}}}
+
+
+class TestTheTenantsKey:
+    @pytest.mark.parametrize("key", ["k2", "", None])
+    def test_a_key_that_is_not_the_tenants_own_is_refused_and_logged(self, call, registry, load_event, line, key):
+        registry.write(Change(registry.tenant("acme"), replace(registry.tenant("acme"), api_key="k1", rev=2)))
+        answer, runtime = call(event=with_key(load_event("invoke"), key), usage_plans=True)
+        assert problem(answer)[0] == "forbidden"
+        assert runtime.calls == []
+        entry = line()
+        assert (entry["status"], entry["refused"], entry["path_tenant"]) == (403, "other-key", "acme")
+
+    def test_no_key_is_the_tenants_own_while_it_has_none(self, call, load_event):
+        for key in ("k1", "", None):
+            assert problem(call(event=with_key(load_event("invoke"), key), usage_plans=True)[0])[0] == "forbidden"
+
+    def test_its_own_key_passes_and_so_does_a_new_one_at_once(self, registry, clock, load_event, context):
+        clock.now = ARRIVED
+        runtime = ScriptedRuntime(ModelReply(b"1", "text/csv"), clock=clock)
+        path = InvocationPath(looked_up_in(registry), Invoker(runtime, clock, lambda: 0.5), clock, background=lambda renew: renew())
+        function = Invocations(path, clock, LineSettings(), usage_plans=True)
+        for number, key in enumerate(("k1", "k2"), start=2):
+            registry.write(Change(registry.tenant("acme"), replace(registry.tenant("acme"), api_key=key, rev=number)))
+            assert function(with_key(load_event("invoke"), key), context)["statusCode"] == 200
+        assert function(with_key(load_event("invoke"), "k1"), context)["statusCode"] == 403
+
+    def test_without_usage_plans_nobody_looks_at_keys(self, call, load_event):
+        assert call(event=with_key(load_event("invoke"), "k2"))[0]["statusCode"] == 200

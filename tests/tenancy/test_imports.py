@@ -13,6 +13,7 @@ import mme_tenancy
 PURE = (
     "activation",
     "admission",
+    "api_keys",
     "archive",
     "artifacts",
     "bodies",

@@ -53,6 +53,7 @@ from mme_constructs import (
     PrivateAccess,
     PrivateService,
     ProductionVariant,
+    RateLimits,
     RollingDeployment,
     ScheduledScaling,
     ServerFamily,
@@ -65,6 +66,7 @@ from mme_constructs import (
     TenantIsolation,
     TenantRegistry,
     Throttle,
+    UsagePlans,
 )
 
 
@@ -122,7 +124,11 @@ def platform(scope: cdk.Stack) -> MultiTenantInference:
     pools = [
         ModelPool(framework=f"framework-{number}", endpoint=endpoint) for number, endpoint in enumerate(endpoints(scope, store, access))
     ]
-    api = TenantApi(scope, "Api", store=store, registry=registry, pools=pools, throttle=Throttle(rate_per_second=10, burst=10))
+    plans = {tier: RateLimits(requests_per_second=10, burst=20, quota=1000, period="day") for tier in ("standard", "trusted")}
+    throttle = Throttle(rate_per_second=10, burst=10)
+    api = TenantApi(scope, "Api", store=store, registry=registry, pools=pools, throttle=throttle, usage_plans=plans)
+    made: UsagePlans | None = api.usage_plans
+    assert made is not None
     users = cognito.UserPool.from_user_pool_id(scope, "Users", "eu-central-1_EXAMPLE")
     application = cognito.UserPoolClient.from_user_pool_client_id(scope, "Application", "1example23456789")
     tokens = CognitoAuthorizer(user_pools=[users], clients=[application], admin_group="operators")

@@ -16,11 +16,27 @@ if TYPE_CHECKING:
 
     from mme_tenancy.aws.sweeping import EventsClient
 
-__all__ = ["dynamodb_client", "events_client", "logs_client", "runtime_client", "s3_client", "sagemaker_client", "sts_client"]
+__all__ = [
+    "apigateway_client",
+    "dynamodb_client",
+    "events_client",
+    "logs_client",
+    "runtime_client",
+    "s3_client",
+    "sagemaker_client",
+    "sts_client",
+]
 
 _CONNECT_SECONDS = 2
 _CONNECTIONS = 512
 """Connections to the runtime that are kept: an application's requests at the same time, each of which may wait a minute for a load."""
+
+
+def apigateway_client(session: boto3.Session) -> Any:
+    """The client of API Gateway's control plane, which takes few calls a second; the stubs of it are no dependency of ours."""
+    config = Config(retries={"mode": "standard", "total_max_attempts": 4}, connect_timeout=_CONNECT_SECONDS, read_timeout=5)
+    client: Any = session.client
+    return client("apigateway", config=config)
 
 
 def dynamodb_client(session: boto3.Session) -> DynamoDBClient:

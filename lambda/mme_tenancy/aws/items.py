@@ -140,6 +140,7 @@ def tenant_of(item: Item) -> Tenant:
         deleted_at=item.get("deleted_at"),
         rev=item["rev"],
         retiring_after=item.get("retiring_after"),
+        api_key=item.get("api_key"),
     )
 
 

@@ -75,6 +75,7 @@ class Invocations:
         line_settings: of the log line.
         callers: how callers are known. Default: by IAM.
         random: numbers in [0, 1): the sticky key of requests that bring none.
+        usage_plans: whether a call comes with its tenant's API key.
     """
 
     path: InvocationPath
@@ -82,6 +83,7 @@ class Invocations:
     line_settings: LineSettings = field(default_factory=LineSettings)
     callers: Callers = field(default_factory=Callers)
     random: Callable[[], float] = random.random
+    usage_plans: bool = False
 
     def __call__(self, event: Event, context: LambdaContext) -> dict[str, Any]:
         """Answer one call and write one log line."""
@@ -117,7 +119,13 @@ class Invocations:
         request = InvocationRequest(body, header_of(event, "Content-Type"), header_of(event, "Accept"), traceparent=trace.traceparent)
         key = _sticky_key(event)
         served = self.path.invoke(
-            tenant, model, request, deadline=deadline, sticky_key=repr(self.random()) if key is None else key, began=line.began
+            tenant,
+            model,
+            request,
+            deadline=deadline,
+            sticky_key=repr(self.random()) if key is None else key,
+            began=line.began,
+            api_key=_api_key(event) if self.usage_plans else None,
         )
         line.ended(served)
         reply = served.outcome.answer()
@@ -165,6 +173,12 @@ def _sticky_key(event: Event) -> str | None:
     return key
 
 
+def _api_key(event: Event) -> str:
+    """Id of the key that API Gateway took the call by; empty, which is nobody's, if it says none."""
+    identity = (event.get("requestContext") or {}).get("identity") or {}
+    return str(identity.get("apiKeyId") or "")
+
+
 def _names(event: Event) -> tuple[str, str]:
     path = event.get("pathParameters") or {}
     try:
@@ -187,7 +201,7 @@ def _application() -> Invocations:
     runtime.prepare(API_GATEWAY_TIMEOUT_SECONDS - _GATEWAY_MARGIN_SECONDS)
     lookup = or_unavailable(looked_up_in(DynamoRegistry(dynamodb_client(session), settings.table_name)))
     path = InvocationPath(lookup, Invoker(runtime, clock, random.random), clock, background=ThreadPoolExecutor(1).submit, tenancy=tenancy)
-    return Invocations(path, clock, settings.line, settings.callers)
+    return Invocations(path, clock, settings.line, settings.callers, usage_plans=settings.usage_plans)
 
 
 def handler(event: Event, context: LambdaContext) -> dict[str, Any]:

@@ -6,17 +6,19 @@ import json
 import os
 import random
 from collections.abc import Callable, Mapping
+from functools import cache, partial
 from typing import Any
 
 import boto3
 from aws_lambda_powertools.event_handler import APIGatewayRestResolver, Response
 
-from mme_facts.api import OPERATIONS, Function, Operation, Role
+from mme_facts.api import KEY_OPERATIONS, OPERATIONS, Function, Operation, Role
 from mme_facts.environment import Callers
 from mme_facts.grammar import GrammarError, VersionId, check_model_id, check_tenant_id
 from mme_facts.problems import CONTENT_TYPE
 from mme_tenancy.activation import Activator
-from mme_tenancy.aws.clients import dynamodb_client, events_client, s3_client
+from mme_tenancy.aws.api_keys import GatewayApiKeys
+from mme_tenancy.aws.clients import apigateway_client, dynamodb_client, events_client, s3_client
 from mme_tenancy.aws.dynamodb import DynamoRegistry
 from mme_tenancy.aws.failures import is_passing
 from mme_tenancy.aws.idempotency import DynamoIdempotencyStore
@@ -36,6 +38,7 @@ from mme_tenancy.errors import (
 from mme_tenancy.handlers.http import Event, at_cold_start, problem_headers
 from mme_tenancy.handlers.invocation import LambdaContext
 from mme_tenancy.handlers.log import service_logger
+from mme_tenancy.handlers.onboarding.api_keys import ApiKeyCalls, KeysOf
 from mme_tenancy.handlers.onboarding.calls import Call
 from mme_tenancy.handlers.onboarding.document import DocumentCalls
 from mme_tenancy.handlers.onboarding.models import ModelCalls
@@ -67,6 +70,7 @@ class Onboarding:
         max_artifact_bytes: greatest admissible artifact.
         clock: time.
         callers: how callers are known. Default: by IAM.
+        keys_of: the tenants' keys at the gateway. Default: the platform has no usage plans.
     """
 
     def __init__(
@@ -79,14 +83,17 @@ class Onboarding:
         max_artifact_bytes: int,
         clock: Clock,
         callers: Callers | None = None,
+        keys_of: KeysOf | None = None,
     ) -> None:
+        keys = ApiKeyCalls(registry, keys_of)
         self._callers = Callers() if callers is None else callers
         self._resources = (
-            DocumentCalls(max_artifact_bytes, registrar.frameworks, self._callers),
-            TenantCalls(registry, registrar.frameworks),
+            DocumentCalls(max_artifact_bytes, registrar.frameworks, self._callers, usage_plans=keys_of is not None),
+            TenantCalls(registry, registrar.frameworks, keys),
+            keys,
             ModelCalls(registry, activator),
             VersionCalls(registry, registrar, max_artifact_bytes),
-            RetirementCalls(retirer),
+            RetirementCalls(retirer, keys),
         )
         self._store = store
         self._clock = clock
@@ -118,7 +125,7 @@ class Onboarding:
 
     def _add_routes(self) -> None:
         methods: dict[str, list[str]] = {}
-        for operation in OPERATIONS:
+        for operation in (*OPERATIONS, *KEY_OPERATIONS):
             if operation.function is Function.ONBOARDING:
                 rule = operation.path.replace("{", "<").replace("}", ">")
                 methods.setdefault(rule, []).append(operation.method)
@@ -190,7 +197,8 @@ def _application() -> Onboarding:
     activator = Activator(registry, settings.pools, clock, random.random)
     retirer = Retirer(registry, clock, random.random, grace_seconds=settings.retired_seconds)
     store = DynamoIdempotencyStore(client, settings.table_name)
-    return Onboarding(registry, registrar, activator, retirer, store, settings.max_artifact_bytes, clock, settings.callers)
+    keys_of = cache(partial(GatewayApiKeys, partial(apigateway_client, session))) if settings.usage_plans else None
+    return Onboarding(registry, registrar, activator, retirer, store, settings.max_artifact_bytes, clock, settings.callers, keys_of)
 
 
 def handler(event: Event, context: LambdaContext) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from aws_lambda_powertools.event_handler import Response
 
 from mme_facts.grammar import VersionId, check_model_id, check_tenant_id
+from mme_tenancy.handlers.onboarding.api_keys import ApiKeyCalls
 from mme_tenancy.handlers.onboarding.calls import KEEP_SECONDS, Call
 from mme_tenancy.idempotency import StoredAnswer
 from mme_tenancy.retirement import CACHED_COPIES, Retirer
@@ -22,9 +23,11 @@ class RetirementCalls:
 
     Args:
         retirer: retires it.
+        keys: the tenants' keys, which go with them.
     """
 
     retirer: Retirer
+    keys: ApiKeyCalls
 
     def delete_version(self, call: Call, tenant: str, model: str, version: str) -> Response[str]:
         """Retire a version; 409 if it is active, unless ``force`` says that the model may lose its route."""
@@ -54,6 +57,8 @@ class RetirementCalls:
 
         def retire() -> StoredAnswer:
             record = self.retirer.retire_tenant(tenant)
+            if (keys := self.keys.of_call(call)) is not None:
+                record = keys.revoke(tenant)
             return _retired(record.document(), done=record.retiring_after is None)
 
         return call.once(tenant, {"tenant": tenant}, retire, keep_seconds=KEEP_SECONDS)

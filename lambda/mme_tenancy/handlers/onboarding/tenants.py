@@ -11,6 +11,7 @@ from aws_lambda_powertools.event_handler import Response
 
 from mme_facts.grammar import check_tenant_id
 from mme_tenancy.bodies import tenant_shape
+from mme_tenancy.handlers.onboarding.api_keys import ApiKeyCalls
 from mme_tenancy.handlers.onboarding.calls import KEEP_SECONDS, Call, json_answer
 from mme_tenancy.idempotency import StoredAnswer
 from mme_tenancy.registry import Registry
@@ -26,10 +27,12 @@ class TenantCalls:
     Args:
         registry: where they are.
         frameworks: what the platform serves.
+        keys: the tenants' keys, which follow their tiers.
     """
 
     registry: Registry
     frameworks: Sequence[str]
+    keys: ApiKeyCalls
 
     def put_tenant(self, call: Call, tenant: str) -> Response[str]:
         """Create a tenant (201), or change the settings that are given of one that is there (200)."""
@@ -38,6 +41,8 @@ class TenantCalls:
 
         def put() -> StoredAnswer:
             status, created = put_tenant(self.registry, tenant, settings, clock=call.clock, random=random.random)
+            if (keys := self.keys.of_call(call)) is not None:
+                keys.move(status.tenant)
             return StoredAnswer(201 if created else 200, json.dumps(status.document()))
 
         return call.once(tenant, {"settings": settings}, put, keep_seconds=KEEP_SECONDS)
