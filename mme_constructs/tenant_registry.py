@@ -72,8 +72,7 @@ class TenantRegistry(Construct):
     def grant_read_own_routes(self, grantee: iam.IGrantable, tenant: str) -> iam.Grant:
         """Let ``grantee`` read single items of one tenant's partition, and nothing else of the table.
 
-        Only reads of named items are allowed: a condition on the partitions that a request names says nothing about a request that
-        names none, such as a scan.
+        Only reads of named items are allowed, and those only if they name a partition: a scan names none.
 
         Args:
             grantee: who may read.
@@ -85,7 +84,11 @@ class TenantRegistry(Construct):
             service = {"StringEquals": {"kms:ViaService": f"dynamodb.{cdk.Stack.of(self).region}.amazonaws.com"}}
             decrypt = iam.PolicyStatement(actions=["kms:Decrypt"], resources=[self._key.key_arn], conditions=service)
             grantee.grant_principal.add_to_principal_policy(decrypt)
-        own = {"ForAllValues:StringEquals": {"dynamodb:LeadingKeys": [names.tenant_partition(tenant)]}}
+        # A request without any value of the key would meet the first alone.
+        own: dict[str, dict[str, str | list[str]]] = {
+            "ForAllValues:StringEquals": {"dynamodb:LeadingKeys": [names.tenant_partition(tenant)]},
+            "Null": {"dynamodb:LeadingKeys": "false"},
+        }
         return iam.Grant.add_to_principal(grantee=grantee, actions=_READ_ITEMS, resource_arns=[self.table.table_arn], conditions=own)
 
     def grant_admit(self, grantee: iam.IGrantable) -> iam.Grant:

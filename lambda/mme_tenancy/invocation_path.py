@@ -85,8 +85,8 @@ class PathSettings:
 class Tenancy(Protocol):
     """Acts as a tenant."""
 
-    def acting_as(self, tenant: str) -> AbstractContextManager[None]:
-        """Within it, calls are made with the tenant's own rights only."""
+    def acting_as(self, tenant: str, *, deadline: float) -> AbstractContextManager[None]:
+        """Within it, calls are made with the tenant's own rights only; they are waited for until the deadline, on the monotonic clock."""
         ...
 
 
@@ -205,7 +205,7 @@ class InvocationPath:
         target = route.choose(sticky_key)
         canary = None if route.canary is None else target != route.active
         began(target, canary)
-        acting = nullcontext() if self._tenancy is None else self._tenancy.acting_as(tenant)
+        acting = nullcontext() if self._tenancy is None else self._tenancy.acting_as(tenant, deadline=deadline)
         with self._fairness.turn(tenant, target.target_model, limits) as turn, acting:
             patient = deadline - self._clock.monotonic() >= _PATIENT_SECONDS
             outcome = self._invoker.invoke(target, request, deadline=deadline)

@@ -154,6 +154,7 @@ DENIED = {
     "a scan of the records": _records("acme", action="dynamodb:Scan"),
     "a record of its own written": _records("acme", "TENANT#acme", action="dynamodb:PutItem"),
     "a record of its own deleted": _records("acme", "TENANT#acme", action="dynamodb:DeleteItem"),
+    "a read that names no partition": _records("acme"),
     "records for a session without the tag": Request("dynamodb:GetItem", TABLE, {"dynamodb:LeadingKeys": ["TENANT#acme"]}),
     "another tenant's path": _call("acme", "POST/tenants/globex/models/x/invocations"),
     "the path of a tenant with the same beginning": _call("acme", "GET/tenants/acme-evil/models"),

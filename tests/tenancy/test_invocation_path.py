@@ -57,9 +57,9 @@ class Acting:
         self.now, self.all = None, []
 
     @contextmanager
-    def acting_as(self, tenant):
+    def acting_as(self, tenant, *, deadline):
         self.now = tenant
-        self.all.append(tenant)
+        self.all.append((tenant, deadline))
         yield
         self.now = None
 
@@ -257,8 +257,9 @@ def test_the_model_is_invoked_as_its_tenant_and_nobody_acts_afterwards(make_path
     during = []
     invoke_once = runtime.invoke
     runtime.invoke = lambda *arguments: during.append(acting.now) or invoke_once(*arguments)
-    invoke(path, clock)
-    assert (during, acting.now, acting.all) == (["acme"], None, ["acme"])
+    deadline = clock.monotonic() + 30
+    path.invoke("acme", "iris", InvocationRequest(b""), deadline=deadline, sticky_key="")
+    assert (during, acting.now, acting.all) == (["acme"], None, [("acme", deadline)])
 
 
 def test_a_body_above_the_limit_reads_nothing(make_path, registry, clock):

@@ -11,10 +11,10 @@ import logging
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import boto3
@@ -24,6 +24,7 @@ from botocore.credentials import Credentials, ReadOnlyCredentials
 from mme_facts.grammar import TENANT_TAG
 from mme_tenancy.aws.failures import or_unavailable
 from mme_tenancy.clock import Clock
+from mme_tenancy.errors import UnavailableError
 
 if TYPE_CHECKING:
     from mypy_boto3_sts import STSClient
@@ -34,7 +35,9 @@ _logger = logging.getLogger(__name__)
 _SESSION_SECONDS = 3600
 """Role chaining limits a session to an hour (IAM User Guide: Roles terms and concepts)."""
 _RENEW_SECONDS = 300.0
-"""So long before its end a session is renewed; until then an error of STS does not matter."""
+"""So long before its end a session is renewed; until then neither an error of STS nor its slowness matters."""
+_PAUSE_SECONDS = 10.0
+"""A renewal that failed is tried again after so long, while the old session is still good."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +70,15 @@ def assume_tenant(sts: Callable[[], STSClient], role_arn: str) -> Callable[[str]
         sts: makes the STS client of the function's own role; called once, before the first session.
         role_arn: the tenants' role.
     """
-    client = cache(sts)
+    made: list[STSClient] = []
+    # A boto3 session makes one client at a time.
+    making = threading.Lock()
+
+    def client() -> STSClient:
+        with making:
+            if not made:
+                made.append(sts())
+        return made[0]
 
     def assume(tenant: str) -> SessionKeys:
         answer = client().assume_role(**tenant_session_request(role_arn, tenant))["Credentials"]
@@ -79,14 +90,18 @@ def assume_tenant(sts: Callable[[], STSClient], role_arn: str) -> Callable[[str]
 
 @dataclass(slots=True)
 class _Slot:
-    """A tenant's session, and the lock that lets only one thread open it."""
+    """A tenant's session; the one that is being opened, if one is; and when a renewal may be tried again, by the machine's clock."""
 
-    lock: threading.Lock
     session: SessionKeys | None = None
+    opening: Future[SessionKeys] | None = None
+    renew_at: float = 0.0
 
 
 class TenantSessions:
     """Keeps tenants' sessions and signs with the one of the current tenant; safe for threads.
+
+    Each session is opened on a thread of its own, once for all who wait for it: nobody waits longer than until the own deadline, and
+    nobody at all while the old session is good.
 
     Args:
         assume: opens a session; what it raises passes through unless the old session is still good.
@@ -98,7 +113,7 @@ class TenantSessions:
         self._assume, self._clock, self._limit = assume, clock, entries
         self._slots: OrderedDict[str, _Slot] = OrderedDict()
         self._lock = threading.Lock()
-        self._tenant: ContextVar[str | None] = ContextVar("tenant", default=None)
+        self._current: ContextVar[ReadOnlyCredentials | None] = ContextVar("tenant_keys", default=None)
 
     def boto3_session(self, like: boto3.Session) -> boto3.Session:
         """A session whose clients sign as the tenant of `acting_as`, and refuse to sign outside of it.
@@ -112,47 +127,83 @@ class TenantSessions:
         return boto3.Session(botocore_session=core, region_name=like.region_name)
 
     @contextmanager
-    def acting_as(self, tenant: str) -> Iterator[None]:
-        """Within it, this thread (or task) signs as ``tenant``; raises what opening the session raises."""
-        self.keys(tenant)
-        token = self._tenant.set(tenant)
+    def acting_as(self, tenant: str, *, deadline: float) -> Iterator[None]:
+        """Within it, this thread (or task) signs as ``tenant``; raises what `keys` raises."""
+        token = self._current.set(self.keys(tenant, deadline=deadline))
         try:
             yield
         finally:
-            self._tenant.reset(token)
+            self._current.reset(token)
 
     def current(self) -> ReadOnlyCredentials:
         """The keys of the current tenant; raises `RuntimeError` outside `acting_as`: nothing is ever signed for nobody."""
-        tenant = self._tenant.get()
-        if tenant is None:
+        keys = self._current.get()
+        if keys is None:
             raise RuntimeError("a request was to be signed outside of a tenant's context")
-        return self.keys(tenant)
+        return keys
 
-    def keys(self, tenant: str) -> ReadOnlyCredentials:
-        """The keys of a tenant's session, which is opened if there is none or it ends soon."""
+    def keys(self, tenant: str, *, deadline: float) -> ReadOnlyCredentials:
+        """The keys of a tenant's session, which is opened if there is none, and renewed behind the caller's back if it ends soon.
+
+        Args:
+            tenant: its id.
+            deadline: until when a first session is waited for, on the monotonic clock.
+
+        Raises:
+            UnavailableError: the session is not there by then.
+        """
+        now = self._clock.wall()
         with self._lock:
             slot = self._slots.get(tenant)
             if slot is None:
-                slot = self._slots[tenant] = _Slot(threading.Lock())
+                slot = self._slots[tenant] = _Slot()
                 if len(self._slots) > self._limit:
                     self._slots.popitem(last=False)
             self._slots.move_to_end(tenant)
-        session = slot.session
-        if session is not None and self._clock.wall() < session.expires_at - _RENEW_SECONDS:
-            return session.keys
-        with slot.lock:
-            return self._opened(tenant, slot).keys
+            session = slot.session
+            if session is not None and now < session.expires_at - _RENEW_SECONDS:
+                return session.keys
+            old = session if session is not None and now < session.expires_at else None
+            if old is not None and (slot.opening is not None or now < slot.renew_at):
+                return old.keys
+            opening = slot.opening
+            begin = opening is None
+            if opening is None:
+                opening = slot.opening = Future()
+        if begin:
+            self._begin(tenant, slot, opening)
+        return self._waited(opening, deadline).keys if old is None else old.keys
 
-    def _opened(self, tenant: str, slot: _Slot) -> SessionKeys:
+    def _waited(self, opening: Future[SessionKeys], deadline: float) -> SessionKeys:
+        try:
+            return opening.result(max(deadline - self._clock.monotonic(), 0.0))
+        except TimeoutError as error:
+            raise UnavailableError("the tenant's session was not there in time: try again", retry_after_seconds=2) from error
+
+    def _begin(self, tenant: str, slot: _Slot, opening: Future[SessionKeys]) -> None:
+        """Open a session on a thread of its own: they are rare, and one that STS keeps waiting must not hold up others, nor the process."""
+        try:
+            threading.Thread(target=self._open, args=(tenant, slot, opening), name="mme-session", daemon=True).start()
+        except RuntimeError as error:
+            self._failed(tenant, slot, opening, error)
+
+    def _open(self, tenant: str, slot: _Slot, opening: Future[SessionKeys]) -> None:
+        try:
+            session = self._assume(tenant)
+        except Exception as error:
+            self._failed(tenant, slot, opening, error)
+            return
+        with self._lock:
+            slot.session, slot.opening = session, None
+        opening.set_result(session)
+
+    def _failed(self, tenant: str, slot: _Slot, opening: Future[SessionKeys], error: Exception) -> None:
         now = self._clock.wall()
-        if slot.session is None or now >= slot.session.expires_at - _RENEW_SECONDS:
-            try:
-                slot.session = self._assume(tenant)
-            except Exception:
-                if slot.session is None or now >= slot.session.expires_at:
-                    raise
-                _logger.warning("the session of tenant %s could not be renewed; the old one is still good", tenant, exc_info=True)
-        return slot.session
+        with self._lock:
+            session, slot.opening, slot.renew_at = slot.session, None, now + _PAUSE_SECONDS
+        if session is not None and now < session.expires_at:
+            _logger.warning("the session of tenant %s could not be renewed; the old one is still good", tenant, exc_info=error)
+        opening.set_exception(error)
 
 
 class _Following(Credentials):
