@@ -41,15 +41,18 @@ _HEADERS: Mapping[str, Mapping[str, str]] = {
     "UNAUTHORIZED": {"WWW-Authenticate": "Bearer"},  # RFC 9110 asks for it with every 401
 }
 """Gateway response type -> more headers. A used-up quota has no ``Retry-After``: when it begins anew is the usage plan's affair."""
+_DETAILS: Mapping[str, str] = {"ACCESS_DENIED": "these credentials do not allow this call"}
+"""Gateway response type -> text in place of the gateway's, which names the account, the caller's role and the API."""
 
 
 def add_problem_responses(api: apigateway.RestApi) -> None:
     """Let ``api`` answer its own errors as ``application/problem+json``, with the status of the table's row.
 
-    Source: Amazon API Gateway, Gateway response types. ``$context.error.messageString`` is the gateway's message, quoted.
+    Source: Amazon API Gateway, Gateway response types. ``$context.error.messageString`` is the gateway's message, quoted; it is
+    not passed on where it names what is behind the API.
     """
     api_id = api.rest_api_id
-    texts = {response_type: _template(slug) for response_type, slug in _SLUGS.items()}
+    texts = {response_type: _template(response_type) for response_type in _SLUGS}
     responses = [
         apigateway.CfnGatewayResponse(
             api,
@@ -74,7 +77,7 @@ def _headers(response_type: str) -> dict[str, str]:
     return {f"gatewayresponse.header.{name}": f"'{value}'" for name, value in headers.items()}
 
 
-def _template(slug: str) -> str:
-    problem = PROBLEMS[slug]
-    document = json.dumps({"type": problem.type, "title": problem.title, "status": problem.status, "detail": "DETAIL"})
+def _template(response_type: str) -> str:
+    problem, detail = PROBLEMS[_SLUGS[response_type]], _DETAILS.get(response_type, "DETAIL")
+    document = json.dumps({"type": problem.type, "title": problem.title, "status": problem.status, "detail": detail})
     return document.replace('"DETAIL"', "$context.error.messageString")

@@ -14,6 +14,7 @@ import boto3
 from botocore.exceptions import ClientError
 
 from mme_facts.grammar import GrammarError, check_model_id, check_tenant_id
+from mme_facts.problems import PROBLEMS
 from mme_facts.telemetry import LineSettings
 from mme_tenancy.aws.clients import dynamodb_client, runtime_client, sts_client
 from mme_tenancy.aws.dynamodb import DynamoRegistry
@@ -36,6 +37,7 @@ _TIMEOUT_SECONDS = 60.0
 _ASYNC_THREADS = 64
 _LINE = LineSettings()
 _OK = 200
+_INTERNAL = PROBLEMS["internal-error"]
 _DENIED = frozenset({"AccessDenied", "AccessDeniedException"})
 
 
@@ -182,6 +184,11 @@ class TenantClient:
         except TenancyError as error:
             line.failed(error)
             line.write(error.problem.status)
+            raise
+        except BaseException as error:
+            # Whatever ends it, a request that began has its line: Ctrl-C, or a mistake of ours. It names the kind alone.
+            line.fields |= {"problem": _INTERNAL.slug, "exception": type(error).__name__}
+            line.write(_INTERNAL.status)
             raise
         line.write(_OK)
         return answer

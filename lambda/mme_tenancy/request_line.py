@@ -33,10 +33,14 @@ class RequestLine:
         self.fields: dict[str, object] = {}
 
     def began(self, target: Target, canary: bool | None) -> None:
-        """The request goes to ``target``; ``canary`` as in `Served`."""
+        """The request goes to ``target``; ``canary`` as in `Served`.
+
+        A request that follows its route to a second target was sent at least once: so it says if it is refused there.
+        """
+        followed = "endpoint" in self.fields
         self.fields |= {"version": target.version, "endpoint": target.endpoint, "placement": "shared"}
-        self.fields |= {"canary": None if canary is None else int(canary), "attempts": 0, "retries": 0, "cold": 0, "throttled": 0}
-        self.fields |= {"rejected_by_limit": 0, "circuit_open": 0}
+        self.fields |= {"canary": None if canary is None else int(canary), "attempts": int(followed), "retries": 0}
+        self.fields |= {"cold": 0, "throttled": 0, "rejected_by_limit": 0, "circuit_open": 0}
 
     def ended(self, served: Served) -> None:
         """The endpoint answered, or the retry rules ended."""

@@ -135,7 +135,11 @@ def test_the_gateways_own_errors_are_problem_documents_whose_status_is_the_answe
         document = json.loads(properties["ResponseTemplates"]["application/json"].replace("$context.error.messageString", '"Forbidden"'))
         assert document["status"] == int(properties["StatusCode"])
         problem = PROBLEMS[document["type"].rpartition(":")[2]]
-        assert (document["title"], document["status"], document["detail"]) == (problem.title, problem.status, "Forbidden")
+        assert (document["title"], document["status"], document["detail"]) == (
+            problem.title,
+            problem.status,
+            "these credentials do not allow this call" if kind == "ACCESS_DENIED" else "Forbidden",
+        )
 
 
 def test_the_accounts_logging_role_is_left_alone_unless_asked(api, synthesize_stack):

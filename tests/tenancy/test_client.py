@@ -128,3 +128,19 @@ def test_each_request_writes_one_line_when_a_log_is_given():
     assert (first["version"], first["attempts"], first["failed"]) == ("v1-000000000000", 1, 0)
     assert (second["status"], second["problem"], second["attempts"]) == (429, "throttled", 0)
     assert first["_aws"]["CloudWatchMetrics"]
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), RuntimeError("text of a payload")])
+def test_a_request_that_ends_in_no_error_of_the_tree_has_its_line_too(error):
+    def answer(_body):
+        raise error
+
+    lines = []
+    client = FakeTenantClient(log=lines.append)
+    client.serve("acme", "echo", answer)
+    with pytest.raises(type(error)):
+        client.invoke("acme", "echo", b"123")
+    (line,) = map(json.loads, lines)
+    assert (line["tenant"], line["status"], line["failed"], line["problem"]) == ("acme", 500, 1, "internal-error")
+    assert line["exception"] == type(error).__name__
+    assert "payload" not in lines[0]

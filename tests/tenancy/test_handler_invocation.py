@@ -147,6 +147,17 @@ def test_a_request_that_was_not_sent_says_whether_limits_or_the_circuit_breaker_
     assert (told["rejected_by_limit"], told["circuit_open"], told["attempts"]) == (limited, opened, 0)
 
 
+def test_a_request_that_follows_its_route_and_is_refused_there_was_sent(clock):
+    told = []
+    line = RequestLine(clock, LineSettings(), told.append)
+    line.began(ROUTE.active, None)
+    line.began(replace(ROUTE.active, endpoint="endpoint-b"), None)
+    line.failed(ThrottledError("above the limits"))
+    line.write(429)
+    entry = json.loads(told[0])
+    assert (entry["endpoint"], entry["attempts"], entry["rejected_by_limit"], entry["circuit_open"]) == ("endpoint-b", 1, 0, 0)
+
+
 def test_the_line_tells_retries_and_how_long_the_answered_attempt_took(call, line):
     call(RuntimeFault("ModelNotReadyException", 429), RuntimeFault("ModelNotReadyException", 429), ModelReply(b"1"), attempt_seconds=0.25)
     entry = line()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from mme_facts.problems import PROBLEMS
 from mme_tenancy.retries import RULES, Failure
 
 PAGE = Path(__file__).parents[2] / "docs" / "tasks" / "invoke.md"
@@ -44,3 +45,16 @@ def table():
 
 def test_the_page_shows_the_table_of_the_code():
     assert table() in PAGE.read_text()
+
+
+def test_the_page_names_every_error_that_the_document_has():
+    reference = (PAGE.parents[1] / "reference" / "api.md").read_text()
+    documented = reference.partition("{ #invoke_model }")[2].partition("\n## ")[0]
+    told = PAGE.read_text().partition("\n## Errors\n")[2].partition("\n## ")[0]
+    slugs = {slug for slug in PROBLEMS if f"`{slug}`" in documented}
+    assert len(slugs) > 10
+    for row in (line.split("|") for line in told.splitlines() if line.startswith("| ") and line[2].isdigit()):
+        of_row = {slug for slug in slugs if f"`{slug}`" in row[2]}
+        assert {str(PROBLEMS[slug].status) for slug in of_row} == set(row[1].strip().split(", "))
+        slugs -= of_row
+    assert slugs == set()
