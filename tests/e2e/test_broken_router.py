@@ -4,13 +4,14 @@ As a control the same function without isolation, and the same client with an ad
 what refuses is not that nothing works.
 """
 
+import asyncio
 import json
 
 import boto3
 import pytest
 
 from mme_cli.principals import tenant_session
-from mme_tenancy import TenantClient
+from mme_tenancy import AsyncTenantClient, TenantClient
 from mme_tenancy.aws.clients import dynamodb_client
 from mme_tenancy.aws.dynamodb import DynamoRegistry
 from mme_tenancy.errors import ForbiddenError, UnavailableError
@@ -104,8 +105,15 @@ def test_every_call_that_an_application_sends_across_tenants_is_refused(isolated
     def session(keys):
         return boto3.Session(keys.access_key_id, keys.secret_access_key, keys.session_token, region_name=state.region)
 
-    def client(keys):
-        return TenantClient(table_name=state.output("TableName"), session=session(keys))
+    refused = []
+
+    def client(keys, log=None):
+        return TenantClient(table_name=state.output("TableName"), session=session(keys), log=log)
+
+    async def invoked_at_once(client, tenant, row):
+        async with AsyncTenantClient(client) as at_once:
+            calls = (at_once.invoke(tenant, MODEL, row.encode(), content_type="text/csv") for _ in range(CALLS))
+            return await asyncio.gather(*calls, return_exceptions=True)
 
     anybodys = looked_up_in(DynamoRegistry(dynamodb_client(session(state.admin)), state.output("TableName")))
     sts = platform.client("sts", platform.admin_keys)
@@ -117,13 +125,16 @@ def test_every_call_that_an_application_sends_across_tenants_is_refused(isolated
                 own.invoke(other, MODEL, row.encode(), content_type="text/csv")
         with monkeypatch.context() as patched:
             patched.setattr("mme_tenancy.client.looked_up_in", lambda _registry, other=other: lambda *_: anybodys(other, MODEL))
-            broken, control = client(keys), client(state.admin)
+            broken, control, broken_async = client(keys, refused.append), client(state.admin), client(keys, refused.append)
+        assert [type(each) for each in asyncio.run(invoked_at_once(broken_async, tenant, row))] == [UnavailableError] * CALLS
         with broken, control:
             for _ in range(CALLS):
                 with pytest.raises(UnavailableError):
                     broken.invoke(tenant, MODEL, row.encode(), content_type="text/csv")
             others, others_row = versions[other]
             assert control.invoke(tenant, MODEL, others_row.encode(), content_type="text/csv").version == others
+    assert len(refused) == 2 * CALLS * len(NEXT)
+    assert all("AccessDenied" in line["fault"] and line["attempts"] == 1 for line in map(json.loads, refused))
 
 
 def test_without_isolation_the_same_mistake_reaches_the_other_tenant(tmp_path_factory, demo_models):
