@@ -1,7 +1,7 @@
 """Fairness inside one process: what a tenant may send, hold and load at a time, and a rest for models that keep failing.
 
-The limits hold for one container of the function or one process of an application, not for the whole platform: N of them
-admit up to N times as much. The gateway's usage plans limit a tenant as a whole.
+The limits hold in one process, not for the whole platform: N processes of an application admit up to N times as much. A container
+of a function takes one request at a time, so there they hold hardly anybody: the gateway's usage plans limit a tenant as a whole.
 """
 
 from __future__ import annotations
