@@ -353,7 +353,7 @@ def _example(slug: str) -> dict[str, Any]:
 
 _DETAILS: Mapping[str, str] = {
     "invalid-request": "framework 'caffe' is not allowed: use xgboost, sklearn",
-    "forbidden": "User is not authorized to access this resource",
+    "forbidden": "these credentials do not allow this call",
     "tenant-not-found": "tenant 'acme' does not exist: create it with PUT /tenants/acme",
     "model-not-found": "tenant 'acme' has no model 'iris': register a version of it first",
     "version-not-found": f"model 'iris' has no version '{_VERSION_ID}'",

@@ -131,7 +131,7 @@ class Generator:
         odd = {
             "X-Request-Timeout": ["1", "2", "5", "0.5", "1e9", "inf", "1_0", "\uff10"],
             "X-Mme-Sticky-Key": ["u1", "a" * 256, "a" * 257, " a", "ü"],
-            "Prefer": ["return=minimal", "wait=1", "respond-sync"],
+            "Prefer": ["respond-async", "Respond-Async, wait=1", "return=minimal", "wait=1"],
             "traceparent": ["00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "00-" + "0" * 32 + "-b7ad6b7169203331-01"],
             "X-Amzn-Trace-Id": ["Root=1-5759e988-bd862e3fe1be46a994272793;Sampled=1", "Root=;;=;"],
             "Idempotency-Key": ["k", "k" * 300],
