@@ -31,7 +31,8 @@ class TenantAccess(Construct):
     API Gateway passes no session tags to a function, so the policy confines the tenant, not the code: ``execute-api:Invoke`` on
     ``/tenants/${aws:PrincipalTag/tenant}`` and below, and on the API's own description, ``/openapi.json``. The methods are spelled out,
     because a wildcard there also matches slashes: ``*/tenants/versions/*`` would match
-    ``GET/tenants/other/models/tenants/versions/v1-...``. A tenant may delete its models and versions, but not itself.
+    ``GET/tenants/other/models/tenants/versions/v1-...``. A tenant may delete its models and versions, but not itself;
+    where the API asks for keys it may have its own shown and taken back.
 
     An API with an authorizer takes no signatures: with it, sessions open only what follows. Four more ways are open only where they are
     asked for, to tenants whose applications call AWS themselves:

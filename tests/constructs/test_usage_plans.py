@@ -19,6 +19,7 @@ from mme_constructs import (
 )
 from mme_constructs.errors import NetworkError, ThrottleError
 from mme_facts.usage_plans import TIERS
+from mme_tenancy.tenants import Tier
 
 PLANS = {
     "standard": RateLimits(requests_per_second=5, burst=10),
@@ -144,3 +145,7 @@ def test_functions_without_a_way_out_cannot_make_keys():
     private = PrivateAccess(stack, "Private", store=store, registry=registry)
     with pytest.raises(NetworkError, match="control plane"):
         MultiTenantInference(stack, "Platform", store=store, registry=registry, private_access=private, usage_plans=PLANS)
+
+
+def test_the_tiers_are_those_of_the_tenants_record():
+    assert tuple(Tier) == TIERS

@@ -24,6 +24,7 @@ ROUTE = Route(
     [
         (Tenant("acme", NOW, NOW), tenant_of),
         (Tenant("acme", NOW, NOW, Tier.TRUSTED, Quotas(1, 2, 3, 4, 5), ("xgboost",), NOW, 4), tenant_of),
+        (Tenant("acme", NOW, NOW, api_key="a1b2c3d4e5"), tenant_of),
         (Model("acme", "iris", 2, NOW, NOW), model_of),
         (Model("acme", "iris", 2, NOW, NOW, ROUTE, 5), model_of),
         (Model("acme", "iris", 7, NOW, NOW, None, 5, NOW, 6, 3), model_of),

@@ -17,6 +17,7 @@ from mme_constructs import (
     MultiModelEndpoint,
     PlatformAdmin,
     PrivateAccess,
+    RateLimits,
     TenantAccess,
     TenantApi,
     TenantRegistry,
@@ -233,6 +234,33 @@ def _function_placed(stack: cdk.Stack) -> None:
     private.function_settings(FunctionSettings(memory_mb=2048))
 
 
+def _one_plan(stack: cdk.Stack) -> None:
+    shared = MultiModelEndpoint.from_endpoint_attributes(stack, "Shared", endpoint_name="shared")
+    TenantApi(
+        stack,
+        "Api",
+        store=ModelArtifactStore(stack, "Store"),
+        registry=TenantRegistry(stack, "Registry"),
+        pools=[ModelPool(framework="xgboost", endpoint=shared)],
+        usage_plans={"standard": RateLimits(requests_per_second=50, burst=100)},
+    )
+
+
+def _a_plan_for_each_tier(stack: cdk.Stack) -> None:
+    shared = MultiModelEndpoint.from_endpoint_attributes(stack, "Shared", endpoint_name="shared")
+    TenantApi(
+        stack,
+        "Api",
+        store=ModelArtifactStore(stack, "Store"),
+        registry=TenantRegistry(stack, "Registry"),
+        pools=[ModelPool(framework="xgboost", endpoint=shared)],
+        usage_plans={
+            "standard": RateLimits(requests_per_second=50, burst=100),
+            "trusted": RateLimits(requests_per_second=500, burst=1000, quota=10_000_000, period="month"),
+        },
+    )
+
+
 def _throttle_of_nothing(stack: cdk.Stack) -> None:
     Throttle(rate_per_second=0)
 
@@ -381,6 +409,14 @@ RAILS = (
         "With a rate of zero the stage answers every call with 429 (Amazon API Gateway, Throttle requests to your REST APIs).",
         _throttle_of_nothing,
         _throttle,
+        ThrottleError,
+    ),
+    GuardRail(
+        "A tier without a usage plan",
+        "Keys of its tenants would belong to no plan, and a key of no plan is answered with 403 "
+        "(Amazon API Gateway, Usage plans and API keys for REST APIs).",
+        _one_plan,
+        _a_plan_for_each_tier,
         ThrottleError,
     ),
 )
