@@ -66,7 +66,9 @@ class TenantRegistry(Construct):
         """The table."""
 
     def grant_read_routes(self, grantee: iam.IGrantable) -> iam.Grant:
-        """Let ``grantee`` read single items: what the invocation path needs."""
+        """Let ``grantee`` read single items, and list the counters of changes: what the invocation path needs."""
+        counters = {"ForAllValues:StringEquals": {"dynamodb:LeadingKeys": [names.CHANGES_PARTITION]}}
+        iam.Grant.add_to_principal(grantee=grantee, actions=["dynamodb:Query"], resource_arns=[self.table.table_arn], conditions=counters)
         return self._grant(grantee, _READ_ITEMS)
 
     def grant_read_own_routes(self, grantee: iam.IGrantable, tenant: str) -> iam.Grant:

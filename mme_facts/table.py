@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 __all__ = [
+    "CHANGES_PARTITION",
     "DEDICATED_INDEX",
     "DEDICATED_KEY",
     "EXPIRES_AT",
@@ -24,6 +25,8 @@ SORT_KEY = "SK"
 EXPIRES_AT = "expires_at"
 """Time to live, epoch seconds."""
 UPDATED_AT = "updated_at"
+CHANGES_PARTITION = "CHANGES"
+"""Partition key of the counters of changes that invocations must follow."""
 MOVING_INDEX = "moving"
 MOVING_KEY = "moving"
 """Present only while something is under way, so the index is sparse. Sorted by `UPDATED_AT`."""

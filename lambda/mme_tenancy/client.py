@@ -80,7 +80,8 @@ class Answer:
 class TenantClient:
     """Invokes tenants' models at SageMaker, by the routes of the registry; safe for threads.
 
-    It needs ``dynamodb:BatchGetItem`` on the registry's table and ``sagemaker:InvokeEndpoint``. With a session of a role of `TenantAccess`
+    It needs ``dynamodb:BatchGetItem`` on the registry's table and ``sagemaker:InvokeEndpoint``; with ``dynamodb:Query`` on the partition
+    ``CHANGES`` routes are read again only when they changed. With a session of a role of `TenantAccess`
     it serves that session's tenant and no other: IAM confines it, and `ForbiddenError` says so of another tenant. With ``tenant_role_arn``
     it opens such a session for each tenant it acts for, so that a mistake of the application cannot cross tenants. Close it, or use it in a
     ``with`` statement, to end the threads that renew routes.
@@ -114,13 +115,15 @@ class TenantClient:
         if tenant_role_arn is not None:
             tenancy = TenantSessions(assume_tenant(partial(sts_client, session), tenant_role_arn), clock)
             invoking = tenancy.boto3_session(session)
+        registry = DynamoRegistry(dynamodb_client(session), table_name)
         path = InvocationPath(
-            or_unavailable(_or_forbidden(looked_up_in(DynamoRegistry(dynamodb_client(session), table_name)))),
+            or_unavailable(_or_forbidden(looked_up_in(registry))),
             Invoker(SageMakerRuntime(lambda seconds: runtime_client(invoking, seconds)), clock, random.random),
             clock,
             background=renewals.submit,
             tenancy=tenancy,
             settings=settings,
+            changes=registry.changes,
         )
         self._use(path, clock, partial(renewals.shutdown, wait=False, cancel_futures=True), log)
 

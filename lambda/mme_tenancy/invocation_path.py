@@ -6,7 +6,7 @@ It finds the route (`StaleCache`), keeps to the tenant's limits (`Fairness`), ac
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Protocol
@@ -17,6 +17,7 @@ from mme_tenancy.fairness import Fairness, Limits, Turn
 from mme_tenancy.invocation import InvocationRequest, Invoker, Outcome
 from mme_tenancy.registry import Registry, model_key, tenant_key
 from mme_tenancy.retries import RULES, Failure
+from mme_tenancy.route_changes import RouteChanges, part_of
 from mme_tenancy.routes import Model, Route, Target
 from mme_tenancy.stale_cache import Freshness, StaleCache
 from mme_tenancy.tenants import Tenant
@@ -73,8 +74,9 @@ class PathSettings:
     """How one process invokes.
 
     Attributes:
-        freshness: how long routes and tenants' limits are good for: a route that changed is followed everywhere after ``stale_seconds``.
-            Default: 1 s, then renewed behind the caller's back until 2 s.
+        freshness: how old may be what is known of changes of routes and tenants' limits, and the routes themselves where changes cannot be
+            watched: a route that changed is followed everywhere after ``stale_seconds``. Default: 1 s, then renewed behind the caller's
+            back until 2 s.
         routes: routes that are kept; the least recently used goes.
     """
 
@@ -128,18 +130,23 @@ class InvocationPath:
         fairness: Fairness | None = None,
         tenancy: Tenancy | None = None,
         settings: PathSettings | None = None,
+        changes: Callable[[], Sequence[int]] | None = None,
     ) -> None:
         self._invoker, self._tenancy = invoker, tenancy
         self._settings = PathSettings() if settings is None else settings
         self._fairness = Fairness(clock) if fairness is None else fairness
         self._clock = clock
+        freshness = self._settings.freshness
+        watch = None if changes is None else RouteChanges(changes, clock, freshness=freshness, background=background)
         self._addressees: StaleCache[tuple[str, str], Addressee] = StaleCache(
             lambda key: lookup(*key),
             clock,
-            freshness=self._settings.freshness,
+            freshness=freshness,
             entries=self._settings.routes,
             keep=lambda addressee: addressee.served,
             background=background,
+            watch=watch,
+            part=lambda key: part_of(key[0]),
         )
 
     def invoke(

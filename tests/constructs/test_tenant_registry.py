@@ -46,7 +46,6 @@ def test_told_so_it_goes_with_the_stack(synthesize_stack):
 @pytest.mark.parametrize(
     ("grant", "actions"),
     [
-        ("grant_read_routes", {"GetItem", "BatchGetItem"}),
         ("grant_admit", {"GetItem", "BatchGetItem", "PutItem", "UpdateItem", "Query"}),
         ("grant_onboard", {"GetItem", "BatchGetItem", "PutItem", "UpdateItem", "DeleteItem", "Query", "ConditionCheckItem"}),
     ],
@@ -62,6 +61,18 @@ def test_a_grant_names_its_actions_and_the_table_alone(synthesize_stack, grant, 
     assert {action.removeprefix("dynamodb:") for action in actual} == actions
     (table,) = synthesized.resources("AWS::DynamoDB::Table")
     assert statement["Resource"] == {"Fn::GetAtt": [table, "Arn"]}
+
+
+def test_who_reads_routes_lists_the_counters_of_changes_and_no_tenants_records(synthesize_stack):
+    def build(stack):
+        TenantRegistry(stack, "Registry").grant_read_routes(
+            iam.Role(stack, "Role", assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"))
+        )
+
+    statements = synthesize_stack(build).only("AWS::IAM::Policy")["Properties"]["PolicyDocument"]["Statement"]
+    (query,) = [statement for statement in statements if statement["Action"] == "dynamodb:Query"]
+    assert query["Condition"] == {"ForAllValues:StringEquals": {"dynamodb:LeadingKeys": ["CHANGES"]}}
+    assert [sorted(s["Action"]) for s in statements if s is not query] == [["dynamodb:BatchGetItem", "dynamodb:GetItem"]]
 
 
 def test_with_a_key_the_table_is_encrypted_and_a_grant_reaches_the_key(synthesize_stack):

@@ -21,6 +21,7 @@ from mme_tenancy.errors import WriteConflictError
 from mme_tenancy.idempotency import IdempotencyKey, IdempotencyRecord, StoredAnswer, idempotent
 from mme_tenancy.registration import Registrar, Registration
 from mme_tenancy.registry import Change
+from mme_tenancy.route_changes import part_of
 from mme_tenancy.routes import Model, Route
 from mme_tenancy.tenants import Tenant
 from mme_tenancy.testing import MemoryIdempotencyStore, MemoryRegistry, MemorySigner
@@ -83,6 +84,22 @@ def test_deletions_under_way_are_listed_by_the_sparse_index_until_they_are_done(
     assert (listed("tenant"), listed("model")) == (["TENANT"], ["MODEL#iris"])
     registry.write(Change(tenant, tenant.retired(None, LATER)), Change(model, model.retired(None, LATER)))
     assert (listed("tenant"), listed("model")) == ([], [])
+
+
+def test_changes_that_invocations_follow_are_counted_with_them_and_only_once_when_one_is_sent_again(cloud_session, table_name):
+    client = dynamodb_client(cloud_session)
+    registry = DynamoRegistry(client, table_name)
+    part, other = part_of("acme"), part_of("globex")
+    registry.write(Change(None, TENANT), Change(None, MODEL))
+    served = MODEL.reroute(Route("endpoint-a", "AllTraffic", "v1-0123456789ab", "acme/iris/v1-0123456789ab.tar.gz"), LATER)
+    registry.write(Change(MODEL, served))
+    assert sum(registry.changes()) == 0
+    registry.write(Change(served, served.reroute(None, LATER)))
+    with pytest.raises(WriteConflictError):
+        registry.write(Change(served, served.reroute(None, LATER)))
+    assert (registry.changes()[part], registry.changes()[other], sum(registry.changes())) == (1, 0, 1)
+    registry.write(Change(TENANT, TENANT.delete(LATER)))
+    assert registry.changes()[part] == 2
 
 
 def test_a_record_can_be_made_only_once(registry):

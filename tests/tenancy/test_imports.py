@@ -37,6 +37,7 @@ PURE = (
     "request_line",
     "retirement",
     "retries",
+    "route_changes",
     "routes",
     "schema",
     "serializers",

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from botocore.exceptions import ClientError
 
-from mme_facts.table import PARTITION_KEY, SORT_KEY, tenant_partition
+from mme_facts.table import CHANGES_PARTITION, PARTITION_KEY, SORT_KEY, tenant_partition
 from mme_tenancy.aws.attributes import Item, from_item, to_attribute, to_item
 from mme_tenancy.aws.items import (
     SCHEMA,
@@ -30,6 +30,7 @@ from mme_tenancy.aws.items import (
 )
 from mme_tenancy.errors import TenancyError, UnavailableError, WriteConflictError
 from mme_tenancy.registry import Change, Key, Page
+from mme_tenancy.route_changes import PARTS, changed_parts
 from mme_tenancy.routes import Model
 from mme_tenancy.schema import ALWAYS_WRITTEN
 from mme_tenancy.tenants import Quotas, Tenant, Usage
@@ -47,6 +48,7 @@ _CONDITION, _CONFLICT = "ConditionalCheckFailed", "TransactionConflict"
 _CONFLICTS = frozenset({_CONDITION, _CONFLICT})
 _ATTEMPTS = 8
 """Of a batch that was read in part, and of a transaction that met another one on the same items: both say nothing about the request."""
+_PART = "PART#"
 _CLOSED = "closed"
 """Attribute of a usage item whose tenant was deleted."""
 
@@ -125,6 +127,7 @@ class DynamoRegistry:
             if quotas is not None and (error := refusal(wanted, Usage(wanted.tenant), quotas, closed=False)):
                 raise error  # more than the whole quota: no condition can say that
         writes = [_transact_item(self._table_name, change) for change in changes]
+        writes += [_counter_item(self._table_name, part) for part in changed_parts(changes)]
         if len(writes) == 1 and not usage:
             try:
                 self._write_one(writes[0])
@@ -134,6 +137,20 @@ class DynamoRegistry:
                 raise
         else:
             self._transact([*writes, *(_usage_item(self._table_name, wanted, quotas) for wanted in usage)], usage, quotas)
+
+    def changes(self) -> Sequence[int]:
+        """The counters of `mme_tenancy.route_changes`, read consistently, in the order of their parts."""
+        counters = [0] * PARTS
+        query: QueryInputTypeDef = {
+            "TableName": self._table_name,
+            "KeyConditionExpression": f"{PARTITION_KEY} = :partition",
+            "ExpressionAttributeValues": {":partition": {"S": CHANGES_PARTITION}},
+            "ConsistentRead": True,
+        }
+        # All of them are far below the megabyte of a page.
+        for item in self._client.query(**query)["Items"]:
+            counters[int(item[SORT_KEY]["S"].removeprefix(_PART))] = int(item["changes"]["N"])
+        return counters
 
     def _transact(self, writes: Sequence[TransactWriteItemTypeDef], usage: Sequence[UsageChange], quotas: Quotas | None) -> None:
         """Write a transaction whose last items are those of ``usage``.
@@ -206,6 +223,18 @@ def _transact_item(table_name: str, change: Change) -> TransactWriteItemTypeDef:
         return {"Put": put}
     key = _key(after[PARTITION_KEY], after[SORT_KEY])
     update: Any = {"TableName": table_name, "Key": key, **_difference(item_of(change.before), after)}
+    return {"Update": update}
+
+
+def _counter_item(table_name: str, part: int) -> TransactWriteItemTypeDef:
+    """Count up the changes of a part."""
+    update: Any = {
+        "TableName": table_name,
+        "Key": _key(CHANGES_PARTITION, f"{_PART}{part:02d}"),
+        "UpdateExpression": "SET #schema = :schema ADD changes :one",
+        "ExpressionAttributeNames": {"#schema": "schema"},
+        "ExpressionAttributeValues": {":schema": to_attribute(SCHEMA), ":one": to_attribute(1)},
+    }
     return {"Update": update}
 
 

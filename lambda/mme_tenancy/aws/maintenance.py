@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from botocore.exceptions import ClientError
 
-from mme_facts.table import EXPIRES_AT, PARTITION_KEY, SORT_KEY, tenant_partition
+from mme_facts.table import CHANGES_PARTITION, EXPIRES_AT, PARTITION_KEY, SORT_KEY, tenant_partition
 from mme_tenancy.aws.attributes import Item, from_item, to_item
 from mme_tenancy.aws.items import TENANT, USAGE, claim_of, model_of, tenant_of, usage_of, version_of
 from mme_tenancy.registry import Record
@@ -60,7 +60,7 @@ class Copied:
 
 def is_kept(item: Mapping[str, Any]) -> bool:
     """Whether an item of a backup is worth restoring: not what expires by itself, is counted anew, or says where a tick stopped."""
-    return EXPIRES_AT not in item and item[SORT_KEY] != USAGE and item[PARTITION_KEY] != _STATE_PARTITION
+    return EXPIRES_AT not in item and item[SORT_KEY] != USAGE and item[PARTITION_KEY] not in (_STATE_PARTITION, CHANGES_PARTITION)
 
 
 class DynamoMaintenance:

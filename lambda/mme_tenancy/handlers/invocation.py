@@ -199,8 +199,15 @@ def _application() -> Invocations:
     invoking = session if tenancy is None else tenancy.boto3_session(session)
     runtime = SageMakerRuntime(lambda seconds: runtime_client(invoking, seconds))
     runtime.prepare(API_GATEWAY_TIMEOUT_SECONDS - _GATEWAY_MARGIN_SECONDS)
-    lookup = or_unavailable(looked_up_in(DynamoRegistry(dynamodb_client(session), settings.table_name)))
-    path = InvocationPath(lookup, Invoker(runtime, clock, random.random), clock, background=ThreadPoolExecutor(1).submit, tenancy=tenancy)
+    registry = DynamoRegistry(dynamodb_client(session), settings.table_name)
+    path = InvocationPath(
+        or_unavailable(looked_up_in(registry)),
+        Invoker(runtime, clock, random.random),
+        clock,
+        background=ThreadPoolExecutor(1).submit,
+        tenancy=tenancy,
+        changes=registry.changes,
+    )
     return Invocations(path, clock, settings.line, settings.callers, usage_plans=settings.usage_plans)
 
 
