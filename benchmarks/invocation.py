@@ -22,6 +22,7 @@ from benchmarks.simulated_platform import ENDPOINT, SimulatedPlatform, simulated
 from mme_local import LocalSettings
 from mme_local.dataplane import DataPlaneSettings
 from mme_tenancy import PathSettings
+from mme_tenancy.aws.clients import RUNTIME_CONNECTIONS
 from mme_tenancy.stale_cache import Freshness
 
 __all__ = ["measure"]
@@ -31,9 +32,6 @@ _P50_BOUND, _P50_AT_ONCE_BOUND, _P99_BOUND = 1.05, 1.15, 1.25
 _COLD_RUNS, _COLD_BOUND = 9, 1.2
 _TENANTS, _CALLERS, _SECONDS, _SLICE_SECONDS = 1000, 200, 60.0, 2.5
 _THROUGHPUT_BOUND, _GROWTH_BOUND = 0.9, 1.05
-_POOL = 50
-"""Connections that a client keeps, as `mme_tenancy.aws.clients.runtime_client` does; callers above them open new ones."""
-
 _BODY = b"5.1,3.5,1.4,0.2"
 
 
@@ -137,7 +135,7 @@ def _percentile(values: Sequence[float], percent: float) -> float:
 
 def _many(platform: SimulatedPlatform, log: TextIO, tell: Callable[[str], object]) -> Iterator[Figure]:
     """Many callers over many tenants, in slices of both kinds in turn; and whether memory stays flat."""
-    raw, client = platform.raw(max_pool_connections=_POOL), platform.client(log.write)
+    raw, client = platform.raw(max_pool_connections=RUNTIME_CONNECTIONS), platform.client(log.write)
     unwatched = platform.client(log.write, PathSettings(freshness=Freshness(0.0, 0.0)))
     tell(f"each of {_TENANTS} tenants once")
     with ThreadPoolExecutor(16) as threads:
@@ -169,7 +167,7 @@ def _many(platform: SimulatedPlatform, log: TextIO, tell: Callable[[str], object
     conditions = {
         "callers": _CALLERS,
         "tenants": _TENANTS,
-        "connections": _POOL,
+        "connections": RUNTIME_CONNECTIONS,
         "seconds": _SECONDS,
         "server": "simulated, 3 ms",
         "cores": os.cpu_count(),

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from mme_tenancy.clock import Clock
-from mme_tenancy.errors import ForbiddenError, ModelNotFoundError, NoActiveVersionError, TenantNotFoundError
+from mme_tenancy.errors import ForbiddenError, ModelNotFoundError, NoActiveVersionError, TenantNotFoundError, UnavailableError
 from mme_tenancy.fairness import Fairness, Limits, Turn
 from mme_tenancy.invocation import InvocationRequest, Invoker, Outcome
 from mme_tenancy.registry import Registry, model_key, tenant_key
@@ -185,19 +185,25 @@ class InvocationPath:
         """
         request.check()
         key = (tenant, model)
-        addressee = self._addressees.get(key)
+        addressee = self._in_time(self._addressees.get, key, deadline)
         if api_key is not None and not addressee.has_key(api_key):
             # It may be new.
-            addressee = self._addressees.refresh(key)
+            addressee = self._in_time(self._addressees.refresh, key, deadline)
             addressee.check_key(api_key)
         route, limits = self._route(addressee, tenant, model)
         served = self._once(tenant, route, limits, request, deadline, sticky_key, began)
         if served.outcome.failure is not Failure.TARGET_GONE:
             return served
-        route, limits = self._route(self._addressees.refresh(key), tenant, model)
+        route, limits = self._route(self._in_time(self._addressees.refresh, key, deadline), tenant, model)
         if route.choose(sticky_key) == served.target or self._clock.monotonic() >= deadline:
             return served
         return _joined(served, self._once(tenant, route, limits, request, deadline, sticky_key, began))
+
+    def _in_time(self, read: Callable[..., Addressee], key: tuple[str, str], deadline: float) -> Addressee:
+        try:
+            return read(key, deadline=deadline)
+        except TimeoutError as error:
+            raise UnavailableError("the model's route was not there in time: try again", retry_after_seconds=2) from error
 
     def _once(
         self,

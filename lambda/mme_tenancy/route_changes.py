@@ -10,8 +10,10 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future, wait
 from zlib import crc32
 
+from mme_tenancy.apart import run_apart
 from mme_tenancy.clock import Clock
 from mme_tenancy.registry import Change, Record
 from mme_tenancy.routes import Model
@@ -25,6 +27,8 @@ PARTS = 64
 """So many counters are one read unit (4 KB) together, and writers of different tenants seldom meet on one."""
 _REST_SECONDS = 1.0
 _MAX_REST_SECONDS = 60.0
+_PATIENCE_SECONDS = 1.0
+"""So long a caller waits for the counters; after that each route counts by its own age."""
 
 
 def part_of(tenant: str) -> int:
@@ -77,6 +81,7 @@ class RouteChanges:
         # Counters and when their read began, replaced as one so that a caller needs no lock to see both.
         self._known: tuple[float, Sequence[int]] | None = None
         self._turn = threading.Lock()
+        self._polling: Future[None] | None = None
         self._begun = False
         self._failures, self._rest_until = 0, float("-inf")
 
@@ -98,11 +103,17 @@ class RouteChanges:
                     self._begun = False
             return None if known is None else known[1]
         with self._turn:
-            # Whoever waited here finds what the caller before it read.
-            if self._is_old(now) and self._clock.monotonic() >= self._rest_until:
-                self._poll()
-            known = self._known
-            return None if known is None or self._is_old(now) else known[1]
+            # Whoever comes here later waits for the read that another began.
+            if self._polling is None and self._is_old(now) and self._clock.monotonic() >= self._rest_until:
+                self._polling = run_apart(self._poll, name="mme-route-changes")
+            polling = self._polling
+        if polling is not None:
+            wait([polling], _PATIENCE_SECONDS)
+            with self._turn:
+                if polling.done() and self._polling is polling:
+                    self._polling = None
+        known = self._known
+        return None if known is None or self._is_old(now) else known[1]
 
     def _is_old(self, now: float) -> bool:
         return self._known is None or now - self._known[0] >= self._freshness.stale_seconds

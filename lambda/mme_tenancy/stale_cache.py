@@ -6,13 +6,16 @@ Where a `Watch` tells whether a value may have changed, values are kept for minu
 from __future__ import annotations
 
 import logging
+import math
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Generic, Protocol, TypeVar
 
+from mme_tenancy.apart import run_apart
 from mme_tenancy.clock import Clock
 
 __all__ = ["Freshness", "StaleCache", "Watch"]
@@ -53,6 +56,8 @@ class Watch(Protocol):
         ...
 
 
+_PATIENCE_SECONDS = 1.0
+"""So long a new value is waited for where there is an old one; the source answers in milliseconds, or not at all."""
 _WATCHED = Freshness(30.0, 60.0, 300.0)
 """For values that are watched: the longest that a change goes unseen which nobody counted, such as one of an earlier release."""
 
@@ -117,12 +122,21 @@ class StaleCache(Generic[_K, _V]):
     def __len__(self) -> int:
         return len(self._entries)
 
-    def get(self, key: _K) -> _V:
-        """The value, at most as old as `Freshness` says; raises what the source raises when there is no old one to fall back to."""
+    def get(self, key: _K, *, deadline: float = math.inf) -> _V:
+        """The value, at most as old as `Freshness` says.
+
+        Args:
+            key: its key.
+            deadline: until when the source is waited for, on the monotonic clock; where there is an old value, a second at most.
+
+        Raises:
+            TimeoutError: the source did not answer by then, and there is no old value to fall back to.
+            Exception: what the source raises, likewise.
+        """
         now = self._clock.monotonic()
         entry = self._entries.get(key)
         if entry is None:
-            return self._read_once(key, now)
+            return self._read_once(key, now, deadline)
         freshness, changed = self._freshness, False
         if self._watch is not None and (counters := self._watch.current(now)) is not None and entry.mark is not None:
             freshness, changed = _WATCHED, counters[entry.part] != entry.mark
@@ -140,20 +154,28 @@ class StaleCache(Generic[_K, _V]):
                     entry.renewing = False
             return entry.value
         try:
-            return self._read_once(key, now)
+            return self._read_once(key, now, min(deadline, now + _PATIENCE_SECONDS))
         except Exception:
             if age >= self._freshness.failing_seconds:
                 raise
             _logger.warning("%s cannot be read; what was read %.0f s ago is used", key, age, exc_info=True)
             return entry.value
 
-    def refresh(self, key: _K) -> _V:
-        """Read the source now; raises what it raises."""
+    def refresh(self, key: _K, *, deadline: float = math.inf) -> _V:
+        """Read the source now; raises what it raises, or `TimeoutError` when it has not answered by ``deadline``."""
         with self._lock:
             flight = self._begin(key)
-        return self._fly(key, flight)
+        return self._waited(key, flight, deadline)
 
-    def _read_once(self, key: _K, now: float) -> _V:
+    def _waited(self, key: _K, flight: _Flight[_V], deadline: float) -> _V:
+        if deadline == math.inf:
+            return self._fly(key, flight)
+        return run_apart(partial(self._fly, key, flight), name="mme-route").result(self._left(deadline))
+
+    def _left(self, deadline: float) -> float | None:
+        return None if deadline == math.inf else max(deadline - self._clock.monotonic(), 0.0)
+
+    def _read_once(self, key: _K, now: float, deadline: float) -> _V:
         """Read the source, or wait for somebody who does; not for one who began before a change that is known."""
         with self._lock:
             flight = self._flights.get(key)
@@ -161,7 +183,7 @@ class StaleCache(Generic[_K, _V]):
             join = flight is not None and flight.mark == mark and now - flight.read_at < self._freshness.stale_seconds
             if flight is None or not join:
                 join, flight = False, self._begin(key)
-        return flight.answer.result() if join else self._fly(key, flight)
+        return flight.answer.result(self._left(deadline)) if join else self._waited(key, flight, deadline)
 
     def _begin(self, key: _K) -> _Flight[_V]:
         # The age counts from before the read: a change that comes during it may be missing from the answer. So does the counter.

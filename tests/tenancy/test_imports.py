@@ -14,6 +14,7 @@ PURE = (
     "activation",
     "admission",
     "api_keys",
+    "apart",
     "archive",
     "artifacts",
     "bodies",

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import threading
 from collections import deque
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -21,7 +22,7 @@ from mme_tenancy.errors import (
 )
 from mme_tenancy.fairness import Breaker, Fairness
 from mme_tenancy.invocation import InvocationRequest, Invoker, ModelReply
-from mme_tenancy.invocation_path import InvocationPath, looked_up_in
+from mme_tenancy.invocation_path import Addressee, InvocationPath, looked_up_in
 from mme_tenancy.registry import Change
 from mme_tenancy.retries import Failure, RuntimeFault
 from mme_tenancy.routes import Canary, Model, Route
@@ -278,3 +279,17 @@ def test_a_request_never_passes_its_deadline_by_more_than_an_attempt(faults, sec
     path, began = InvocationPath(looked_up_in(registry), invoker, clock, background=lambda _function: None), clock.monotonic()
     invoke(path, clock, seconds=seconds)
     assert clock.monotonic() - began <= seconds + 0.2
+
+
+def test_a_registry_that_hangs_is_waited_for_until_the_deadline(clock):
+    go = threading.Event()
+
+    def hung(_tenant, _model):
+        go.wait(30)
+        return Addressee(None, None)
+
+    path = InvocationPath(hung, Invoker(ScriptedRuntime(clock=clock), clock, lambda: 0.5), clock, background=lambda call: call())
+    with pytest.raises(UnavailableError, match="in time") as caught:
+        path.invoke("acme", "churn", InvocationRequest(b"1"), deadline=clock.monotonic() + 0.05, sticky_key="k")
+    assert caught.value.retry_after_seconds == 2
+    go.set()

@@ -290,3 +290,21 @@ class Routes(RuleBasedStateMachine):
 
 Routes.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
 test_no_interleaving_serves_a_route_longer_than_the_bound = Routes.TestCase
+
+
+def test_counters_that_hang_are_given_up_and_read_once_for_all_who_wait(clock):
+    go, reads = threading.Event(), []
+
+    def read():
+        reads.append(None)
+        if len(reads) > 1:
+            go.wait(30)
+        return (len(reads),) * 64
+
+    watch = RouteChanges(read, clock, freshness=FRESHNESS, background=lambda call: call())
+    watch.current(clock.monotonic())
+    clock.sleep(FRESHNESS.stale_seconds)
+    assert [watch.current(clock.monotonic()), watch.current(clock.monotonic())] == [None, None]
+    assert len(reads) == 2
+    go.set()
+    assert watch.current(clock.monotonic())[0] == 2

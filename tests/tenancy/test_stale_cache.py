@@ -163,3 +163,35 @@ def test_ages_out_of_order_are_refused(ages):
 def test_a_cache_of_nothing_is_refused(source, clock):
     with pytest.raises(ValueError, match="entries 0"):
         StaleCache(source, clock, freshness=FRESHNESS, entries=0, keep=kept, background=lambda _function: None)
+
+
+@pytest.fixture
+def hung(clock, background):
+    """A cache whose source says ``"one"`` once, and after that nothing until ``go`` is set."""
+    go, reads = threading.Event(), []
+
+    def read(key):
+        reads.append(key)
+        if len(reads) > 1:
+            go.wait(30)
+        return "one" if len(reads) == 1 else "two"
+
+    yield StaleCache(read, clock, freshness=FRESHNESS, entries=3, keep=kept, background=background.append), go
+    go.set()
+
+
+def test_a_source_that_hangs_is_waited_for_until_the_deadline(hung, clock):
+    cache, go = hung
+    cache.get("other")
+    for _ in range(2):
+        with pytest.raises(TimeoutError):
+            cache.get("a", deadline=clock.monotonic() + 0.05)
+    go.set()
+    assert cache.get("a", deadline=clock.monotonic() + 30) == "two"
+
+
+def test_a_source_that_hangs_leaves_the_old_value(hung, clock):
+    cache, _go = hung
+    cache.get("a", deadline=clock.monotonic() + 30)
+    clock.sleep(31)
+    assert cache.get("a", deadline=clock.monotonic() + 0.05) == "one"

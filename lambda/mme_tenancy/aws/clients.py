@@ -28,7 +28,7 @@ __all__ = [
 ]
 
 _CONNECT_SECONDS = 2
-_CONNECTIONS = 512
+RUNTIME_CONNECTIONS = 512
 """Connections to the runtime that are kept: an application's requests at the same time, each of which may wait a minute for a load."""
 
 
@@ -76,7 +76,7 @@ def runtime_client(session: boto3.Session, read_timeout_seconds: float) -> SageM
         retries={"mode": "standard", "total_max_attempts": 1},
         connect_timeout=min(_CONNECT_SECONDS, read_timeout_seconds),
         read_timeout=read_timeout_seconds,
-        max_pool_connections=_CONNECTIONS,
+        max_pool_connections=RUNTIME_CONNECTIONS,
     )
     return session.client("sagemaker-runtime", config=config)
 
