@@ -61,7 +61,7 @@ def append(module, name):
 
 @contextmanager
 def deployed(project, output):
-    with running_cloud(models_per_instance=2) as state:
+    with running_cloud(models_per_instance=2, faults=True) as state:
         yield LocalPlatform(deploy(state, project, print, "--output", str(output)))
 
 
