@@ -19,6 +19,7 @@ from mme_constructs.tenant_function import FunctionSettings, LogSettings, Tenant
 from mme_facts import environment as variables
 from mme_facts.grammar import GrammarError, check_pool_name
 from mme_facts.heat import DEDICATED_POOL, HeatRules
+from mme_facts.limits import LOG_GROUPS_OF_A_QUERY
 
 if TYPE_CHECKING:
     from aws_cdk import aws_logs as logs
@@ -82,13 +83,16 @@ class HeatSettings:
 class HeatCollector(Construct):
     """A function on a schedule that asks Logs Insights once for each closed window and writes one ``heat/`` object for each pool.
 
-    Nothing counts requests one by one: the only source is the log group of the invocation function. A window is written only if it is not
-    there, so runs may be lost, cut or doubled. The function may query that log group and read and write below ``heat/``, nothing else.
+    Nothing counts requests one by one: the only sources are log groups, of the invocation function and of applications. A window is written
+    only if it is not there, so runs may be lost, cut or doubled. The function may query those log groups and read and write below
+    ``heat/``, nothing else.
 
     Args:
         scope: the parent.
         id: the id below the parent.
         log_group: the invocation function's.
+        application_log_groups: those that applications write their lines to (``TenantClient(log=...)``), at most 49; of this account and
+            region. One that is deleted later stops the collection until it is taken out here. Default: none.
         store: where heat goes.
         pools: the shared endpoints.
         dedicated: the endpoint of models with components of their own; its heat is that of a pool ``dedicated``. Default: none.
@@ -97,6 +101,7 @@ class HeatCollector(Construct):
         log_settings: how long its logs are kept. Default: three months.
 
     Raises:
+        TelemetryError: there are more log groups than a query takes, or one is named twice.
         PoolError: there is no pool, a name cannot stand in a key or is ``dedicated``, or two pools share a name.
     """
 
@@ -106,6 +111,7 @@ class HeatCollector(Construct):
         id: str,  # noqa: A002 - CDK's name for it
         *,
         log_group: logs.ILogGroup,
+        application_log_groups: Sequence[logs.ILogGroup] = (),
         store: ModelArtifactStore,
         pools: Sequence[ModelPool],
         dedicated: InferenceComponentEndpoint | None = None,
@@ -123,6 +129,7 @@ class HeatCollector(Construct):
             raise PoolError(
                 "Requests could not be told apart by pool", value=str(error), allowed="an endpoint for each pool", fix="Merge the pools"
             ) from error
+        log_groups = _checked([log_group, *application_log_groups])
         super().__init__(scope, id)
         self.dead_letters = dead_letter_queue(self)
         """Schedules that failed for good; they need not be sent again, the next run does what they did not."""
@@ -133,7 +140,7 @@ class HeatCollector(Construct):
             description="Turns log lines of invocations into heat per model and window.",
             environment={
                 variables.BUCKET_NAME: store.bucket.bucket_name,
-                variables.LOG_GROUP: log_group.log_group_name,
+                variables.LOG_GROUPS: ",".join(group.log_group_name for group in log_groups),
                 variables.HEAT: rules.dump(),
             },
             settings=FunctionSettings(memory_mb=512, timeout_seconds=300) if function_settings is None else function_settings,
@@ -143,7 +150,9 @@ class HeatCollector(Construct):
         self.function = function.function
         """The function."""
         store.grant_write_heat(function.role)
-        function.role.add_to_policy(iam.PolicyStatement(actions=["logs:StartQuery"], resources=[log_group.log_group_arn]))
+        function.role.add_to_policy(
+            iam.PolicyStatement(actions=["logs:StartQuery"], resources=[group.log_group_arn for group in log_groups])
+        )
         function.role.add_to_policy(iam.PolicyStatement(actions=["logs:GetQueryResults", "logs:StopQuery"], resources=["*"]))
         acknowledge_wildcards(
             function.role,
@@ -165,6 +174,20 @@ class HeatCollector(Construct):
             ],
         )
         """The schedule."""
+
+
+def _checked(log_groups: Sequence[logs.ILogGroup]) -> Sequence[logs.ILogGroup]:
+    names = [group.log_group_name for group in log_groups]
+    if len(names) > LOG_GROUPS_OF_A_QUERY:
+        raise TelemetryError(
+            "A query takes no more log groups",
+            value=len(names),
+            allowed=f"{LOG_GROUPS_OF_A_QUERY} with the invocation function's (CloudWatch Logs API reference: StartQuery)",
+            fix="Let applications share log groups",
+        )
+    if len(set(names)) < len(names):
+        raise TelemetryError("A log group is named twice", value=names, allowed="each once", fix="Take one out")
+    return log_groups
 
 
 def _endpoints(pools: Sequence[ModelPool]) -> dict[str, list[str]]:

@@ -255,10 +255,10 @@ class MmeMonitoring(Construct):
         self.add_function_errors("heat", collector.function)
         self.add_schedule_dead_letters(collector.dead_letters)
 
-    def add_tenants(self, log_group: logs.ILogGroup) -> None:
-        """A table of the busiest tenants on the dashboard, from the invocation function's log group."""
+    def add_tenants(self, *log_groups: logs.ILogGroup) -> None:
+        """A table of the busiest tenants on the dashboard, from the invocation function's log group and those of applications."""
         if self._dashboard is not None:
-            self._dashboard.add_tenants(log_group)
+            self._dashboard.add_tenants(log_groups)
 
     def add_alarm(
         self,

@@ -169,11 +169,11 @@ class MonitoringDashboard(Construct):
         )
         self._write()
 
-    def add_tenants(self, log_group: logs.ILogGroup) -> None:
+    def add_tenants(self, log_groups: Sequence[logs.ILogGroup]) -> None:
         """A table of the busiest tenants, from the lines that the invocation path writes."""
         query = (
-            f"SOURCE '{log_group.log_group_name}'",
-            "filter ispresent(tenant) and ispresent(latency_ms)",
+            *(f"SOURCE '{group.log_group_name}'" for group in log_groups),
+            "filter ispresent(tenant) and ispresent(status) and ispresent(latency_ms) and ispresent(failed)",
             "stats count(*) as requests, sum(cold) as cold_requests, sum(failed) as failures, pct(latency_ms, 99) as p99_ms by tenant",
             "sort requests desc",
             f"limit {_TENANTS_SHOWN}",

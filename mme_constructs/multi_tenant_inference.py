@@ -31,6 +31,8 @@ from mme_constructs.tenant_registry import TenantRegistry
 from mme_facts.limits import RETIRED_DAYS
 
 if TYPE_CHECKING:
+    from aws_cdk import aws_logs as logs
+
     from mme_constructs.authorizers import CognitoAuthorizer, LambdaAuthorizer
     from mme_constructs.inference_component_endpoint import InferenceComponentEndpoint
     from mme_constructs.network import EndpointNetwork
@@ -152,6 +154,8 @@ class MultiTenantInference(Construct):
         throttle: how fast the API may be called. Default: `Throttle` as it stands.
         telemetry: what is logged of each invocation. Default: `TelemetrySettings` as it stands.
         heat: how requests, bytes and cold loads per model are collected from the log. Default: `HeatSettings` as it stands.
+        application_log_groups: log groups that applications write the lines of `TenantClient` to; they count for heat and are on the
+            dashboard, see `HeatCollector`. Default: none.
         direct_access: whether tenants' sessions may, beside the API, upload below their own ``incoming/`` and invoke their own models at
             the endpoints, as applications do that call SageMaker themselves. Default: no.
         authorizer: who may call the API, `CognitoAuthorizer` or `LambdaAuthorizer`, instead of IAM principals. Tenants' sessions and the
@@ -185,6 +189,7 @@ class MultiTenantInference(Construct):
         throttle: Throttle | None = None,
         telemetry: TelemetrySettings | None = None,
         heat: HeatSettings | None = None,
+        application_log_groups: Sequence[logs.ILogGroup] = (),
         direct_access: bool = False,
         authorizer: CognitoAuthorizer | LambdaAuthorizer | None = None,
         admin_trusted: iam.IPrincipal | None = None,
@@ -195,6 +200,7 @@ class MultiTenantInference(Construct):
     ) -> None:
         super().__init__(scope, id)
         LambdaCode.prepare()
+        self._application_log_groups = tuple(application_log_groups)
         functions = PlatformFunctions() if functions is None else functions
         if private_access is not None:
             functions = functions.placed(private_access)
@@ -331,6 +337,7 @@ class MultiTenantInference(Construct):
             self,
             "Heat",
             log_group=self.api.invocation.log_group,
+            application_log_groups=self._application_log_groups,
             store=self.store,
             pools=self.pools,
             dedicated=self.dedicated,
@@ -370,7 +377,7 @@ class MultiTenantInference(Construct):
                 watched[0].add_function_errors(name, function)
             if self.heat is not None:
                 watched[0].add_heat(self.heat)
-            watched[0].add_tenants(self.api.invocation.log_group)
+            watched[0].add_tenants(self.api.invocation.log_group, *self._application_log_groups)
             watch = FleetWatch(
                 self, "FleetWatch", endpoints=[pool.endpoint for pool in self.pools], settings=function_settings, log_settings=log_settings
             )

@@ -13,7 +13,7 @@ __all__ = [
     "BUCKET_NAME",
     "CALLERS",
     "HEAT",
-    "LOG_GROUP",
+    "LOG_GROUPS",
     "MAX_ARTIFACT_BYTES",
     "MODELS_PREFIX",
     "POOLS",
@@ -40,7 +40,8 @@ BUCKET_NAME = "MME_BUCKET_NAME"
 MODELS_PREFIX = "MME_MODELS_PREFIX"
 MAX_ARTIFACT_BYTES = "MME_MAX_ARTIFACT_BYTES"
 POOLS = "MME_POOLS"
-LOG_GROUP = "MME_LOG_GROUP"
+LOG_GROUPS = "MME_LOG_GROUPS"
+"""Names with commas between them: no name of a log group has one."""
 HEAT = "MME_HEAT"
 """What `mme_facts.heat.HeatRules.dump` wrote."""
 RETIRED_SECONDS = "MME_RETIRED_SECONDS"

@@ -30,6 +30,8 @@ API_GATEWAY_TIMEOUT_SECONDS = 29
 """Default integration timeout of a REST API (Amazon API Gateway quotas for REST APIs)."""
 RETIRED_DAYS = 7
 """Default time that the artifact of a retired version is kept: long enough to notice that it was wanted after all."""
+LOG_GROUPS_OF_A_QUERY = 50
+"""Log groups that one query of Logs Insights names (CloudWatch Logs API reference: StartQuery)."""
 INVOKE_BODY_BYTES = 6_291_456
 """Greatest Body of InvokeEndpoint (API reference: InvokeEndpoint)."""
 INVOKE_TIMEOUT_SECONDS = 60

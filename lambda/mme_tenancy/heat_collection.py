@@ -39,8 +39,12 @@ class Window:
         return HeatKey(pool, self.start, self.end - self.start)
 
     def query(self, counted: str) -> Query:
-        """A query of the lines with a route in it. The service counts a range's last second in; the filter makes the end exact."""
-        lines = f"filter ispresent(endpoint) and toMillis(@timestamp) >= {self.start * 1000} and toMillis(@timestamp) < {self.end * 1000}"
+        """A query of the lines with a route in it. The service counts a range's last second in; the filter makes the end exact.
+
+        Applications write other lines to their log groups as well: those of requests name what only a route gives.
+        """
+        span = f"toMillis(@timestamp) >= {self.start * 1000} and toMillis(@timestamp) < {self.end * 1000}"
+        lines = f"filter ispresent(endpoint) and ispresent(version) and ispresent(tenant) and {span}"
         return Query(f"{lines} | {counted}", self.start, self.end)
 
 

@@ -197,12 +197,12 @@ class HeatSettings:
 
     Attributes:
         bucket_name: where heat goes.
-        log_group: the invocation function's log group.
+        log_groups: those with the lines of requests: the invocation function's, then applications'.
         rules: what is counted where and when.
     """
 
     bucket_name: str
-    log_group: str
+    log_groups: tuple[str, ...]
     rules: HeatRules
 
     @classmethod
@@ -215,4 +215,5 @@ class HeatSettings:
             raise SettingError(
                 f"environment variable {environment.HEAT} is {value!r}: it must be what mme_facts.heat.HeatRules writes ({error})"
             ) from error
-        return cls(_text(variables, environment.BUCKET_NAME), _text(variables, environment.LOG_GROUP), rules)
+        groups = tuple(_text(variables, environment.LOG_GROUPS).split(","))
+        return cls(_text(variables, environment.BUCKET_NAME), groups, rules)

@@ -45,6 +45,9 @@ def top(
     stack: Annotated[
         list[str] | None, typer.Option(help="Ask AWS: a stack with outputs of the platform; name each, such as MmePlatform and MmeStorage.")
     ] = None,
+    log_group: Annotated[
+        list[str] | None, typer.Option(help="A log group that an application writes its lines to (TenantClient's log); name each.")
+    ] = None,
     region: Annotated[str | None, typer.Option(help="AWS region; left out, the environment's.")] = None,
     profile: Annotated[str | None, typer.Option(help="AWS profile; left out, the environment's.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")] = False,
@@ -59,10 +62,10 @@ def top(
 
     prices = Prices.parse(usd_per_hour or ())
     if stack:
-        sources, now = stack_sources(stack, region=region, profile=profile), time.time()
+        sources, now = stack_sources(stack, region=region, profile=profile, log_groups=log_group or ()), time.time()
     else:
         state = LocalState.read()
-        sources, now = local_sources(state), float(local_status(state)["clock"]["now"])
+        sources, now = local_sources(state, log_groups=log_group or ()), float(local_status(state)["clock"]["now"])
     begin, until = _range(last, start, end, now)
     memory = None if memory_gb is None else round(memory_gb * 1e9)
     try:

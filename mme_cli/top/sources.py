@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from mme_cli.errors import CommandError
 from mme_cli.local_state import LocalState
+from mme_facts.limits import LOG_GROUPS_OF_A_QUERY
 from mme_tenancy.aws.clients import dynamodb_client, logs_client, s3_client
 from mme_tenancy.aws.dynamodb import DynamoRegistry
 from mme_tenancy.aws.heat import S3Heat
@@ -44,25 +45,28 @@ class Sources:
     cloudwatch: Any
 
 
-def local_sources(state: LocalState) -> Sources:
-    """Those of the platform that is deployed into the running local cloud; raises `CommandError` if none is."""
+def local_sources(state: LocalState, *, log_groups: Sequence[str] = ()) -> Sources:
+    """Those of the platform that is deployed into the running local cloud; raises `CommandError` if none is, or as `stack_sources`."""
     import boto3
 
     outputs = {name: state.output(name) for name in _OUTPUTS}
     session = boto3.Session(state.admin.access_key_id, state.admin.secret_access_key, state.admin.session_token, region_name=state.region)
-    return _sources(_At(session, state.endpoint_url), outputs)
+    return _sources(_At(session, state.endpoint_url), outputs, log_groups)
 
 
-def stack_sources(stacks: Sequence[str], *, region: str | None = None, profile: str | None = None) -> Sources:
+def stack_sources(
+    stacks: Sequence[str], *, region: str | None = None, profile: str | None = None, log_groups: Sequence[str] = ()
+) -> Sources:
     """Those of a platform on AWS, found by the outputs of its stacks.
 
     Args:
         stacks: their names, such as ``MmePlatform`` and ``MmeStorage``.
         region: AWS region. Default: the environment's.
         profile: AWS profile. Default: the environment's.
+        log_groups: applications' log groups, beside the invocation function's.
 
     Raises:
-        CommandError: a stack cannot be described, or no stack has an output.
+        CommandError: a stack cannot be described, no stack has an output, or there are more log groups than a query takes.
     """
     import os
 
@@ -82,13 +86,17 @@ def stack_sources(stacks: Sequence[str], *, region: str | None = None, profile: 
         raise CommandError(
             f"the stacks {', '.join(stacks)} have no output {missing[0]}: name every stack that holds one of {', '.join(_OUTPUTS)}"
         )
-    return _sources(session, outputs)
+    return _sources(session, outputs, log_groups)
 
 
-def _sources(session: Any, outputs: Mapping[str, str]) -> Sources:
+def _sources(session: Any, outputs: Mapping[str, str], log_groups: Sequence[str]) -> Sources:
+    # Named twice, a group's lines are counted once.
+    groups = list(dict.fromkeys([outputs["InvocationLogGroup"], *log_groups]))
+    if len(groups) > LOG_GROUPS_OF_A_QUERY:
+        raise CommandError(f"{len(groups)} log groups are to be asked at once: Logs Insights takes {LOG_GROUPS_OF_A_QUERY}")
     registry = DynamoRegistry(dynamodb_client(session), outputs["TableName"])
     return Sources(
-        LogsInsights(logs_client(session), [outputs["InvocationLogGroup"]]),
+        LogsInsights(logs_client(session), groups),
         S3Heat(s3_client(session), outputs["BucketName"]),
         lambda keys: registry.read(*keys),
         session.client("sagemaker"),

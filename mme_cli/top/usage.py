@@ -23,6 +23,8 @@ _OF_ENDPOINTS = (
     f"filter ispresent(endpoint) | stats sum(model_latency_ms) as served_ms by endpoint, tenant | sort served_ms desc | limit {MOST_ROWS}"
 )
 _OF_ALL = f"stats {_COUNTS}"
+_REQUESTS = "ispresent(tenant) and ispresent(status) and ispresent(latency_ms) and ispresent(failed)"
+"""What the line of every request that names a tenant has, whatever its end (`mme_tenancy.request_line`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +80,7 @@ def requests_of(queries: LogQueries, start: int, end: int, clock: Clock) -> Requ
     """Count.
 
     Args:
-        queries: asks the invocation path's log group.
+        queries: asks the log groups with the lines of requests.
         start: epoch seconds, inclusive.
         end: epoch seconds, exclusive.
         clock: time.
@@ -103,9 +105,9 @@ def requests_of(queries: LogQueries, start: int, end: int, clock: Clock) -> Requ
 
 
 def _in(window: Window, counted: str) -> Query:
-    """Lines that name a tenant, in the range to the millisecond."""
+    """Lines of requests that name a tenant, in the range to the millisecond; in applications' log groups there are others."""
     span = f"toMillis(@timestamp) >= {window.start * 1000} and toMillis(@timestamp) < {window.end * 1000}"
-    return Query(f"filter ispresent(tenant) and ispresent(status) and {span} | {counted}", window.start, window.end)
+    return Query(f"filter {_REQUESTS} and {span} | {counted}", window.start, window.end)
 
 
 def _answered(answer: QueryAnswer | Exception) -> QueryAnswer:

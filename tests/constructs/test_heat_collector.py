@@ -71,7 +71,7 @@ def test_the_function_is_told_log_group_bucket_and_pools(collector):
     assert HeatRules.load(told["MME_HEAT"]) == HeatRules({"trees": ("trees-endpoint",), "others": ("others-endpoint",)}, window_seconds=600)
     (store,) = collector.resources("AWS::S3::Bucket")
     assert told["MME_BUCKET_NAME"] == {"Ref": store}
-    assert told["MME_LOG_GROUP"]["Ref"].startswith("Lines")
+    assert told["MME_LOG_GROUPS"]["Ref"].startswith("Lines")
 
 
 def test_its_role_queries_that_log_group_and_reaches_heat_only(collector):
@@ -91,6 +91,51 @@ def test_its_role_queries_that_log_group_and_reaches_heat_only(collector):
     own_log = {"logs:CreateLogStream", "logs:PutLogEvents"}
     queries = {"logs:StartQuery", "logs:GetQueryResults", "logs:StopQuery"}
     assert set(allowed) == own_log | queries | {"s3:GetObject", "s3:PutObject", "s3:ListBucket", "sqs:SendMessage"}
+
+
+def imported(stack, name):
+    return logs.LogGroup.from_log_group_name(stack, name.strip("/").replace("/", "-"), name)
+
+
+def test_log_groups_of_applications_are_queried_too_and_no_others(synthesize_stack):
+    def build(stack):
+        build_collector(stack, application_log_groups=[imported(stack, "/ecs/shop"), imported(stack, "/aws/lambda/batch")])
+
+    synthesized = synthesize_stack(build, env=ENV)
+    told = synthesized.only("AWS::Lambda::Function")["Properties"]["Environment"]["Variables"]["MME_LOG_GROUPS"]
+    assert told["Fn::Join"][1][1] == ",/ecs/shop,/aws/lambda/batch"
+    (querying,) = [statement for actions, statement in statements(synthesized) if "logs:StartQuery" in actions]
+    (own,) = [arn for arn in querying["Resource"] if isinstance(arn, dict)]
+    assert own["Fn::GetAtt"][0].startswith("Lines")
+    assert {arn for arn in querying["Resource"] if isinstance(arn, str)} == {
+        "arn:aws:logs:eu-central-1:123456789012:log-group:/ecs/shop:*",
+        "arn:aws:logs:eu-central-1:123456789012:log-group:/aws/lambda/batch:*",
+    }
+
+
+def test_log_groups_that_no_query_takes_together_are_refused(stack):
+    with pytest.raises(TelemetryError, match="no more log groups"):
+        build_collector(stack, application_log_groups=[imported(stack, f"/ecs/{number}") for number in range(50)])
+
+
+def test_a_log_group_is_named_once(stack):
+    group = imported(stack, "/ecs/shop")
+    with pytest.raises(TelemetryError, match="named twice"):
+        build_collector(stack, application_log_groups=[group, group])
+
+
+def test_the_platform_hands_applications_log_groups_on(synthesize_stack):
+    def build(stack):
+        MultiTenantInference(stack, "Platform", application_log_groups=[imported(stack, "/ecs/shop")])
+
+    synthesized = synthesize_stack(build, env=ENV)
+    told = [
+        row["Properties"].get("Environment", {}).get("Variables", {}) for row in synthesized.resources("AWS::Lambda::Function").values()
+    ]
+    (groups,) = [variables["MME_LOG_GROUPS"] for variables in told if "MME_LOG_GROUPS" in variables]
+    assert groups["Fn::Join"][1][-1] == ",/ecs/shop"
+    boards = json.dumps(list(synthesized.resources("AWS::CloudWatch::Dashboard").values()))
+    assert "SOURCE '/ecs/shop'" in boards
 
 
 def test_with_a_key_of_its_own_the_stores_objects_can_be_written_and_read(synthesize_stack):

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import json
 import time
 
 import pytest
 from botocore.exceptions import ClientError
 
+from mme_cli.top.usage import requests_of
 from mme_facts.grammar import HEAT_NOTE_KEY, HeatKey
 from mme_facts.heat import HeatRules
 from mme_tenancy.aws.clients import logs_client, s3_client
 from mme_tenancy.aws.heat import S3Heat
 from mme_tenancy.aws.logs import LogsInsights
 from mme_tenancy.clock import SystemClock
+from mme_tenancy.errors import UnavailableError
 from mme_tenancy.heat import Counts, HeatError, ModelHeat, PoolHeat
 from mme_tenancy.heat_collection import HeatCollection
 from mme_tenancy.log_queries import QueriesBusyError, Query, QueryAnswer, QueryFailedError, run_queries
 from mme_tenancy.telemetry import invocation_line
+from mme_tenancy.testing_client import FakeTenantClient
 
 START = 1_795_953_600
 
@@ -102,8 +106,22 @@ def logs(cloud_session):
 
 
 def write(logs, *lines):
-    events = [{"timestamp": int(at * 1000), "message": invocation_line(fields, epoch_seconds=at)} for at, fields in lines]
-    logs.put_log_events(logGroupName=GROUP, logStreamName="s", logEvents=sorted(events, key=lambda event: event["timestamp"]))
+    put(logs, GROUP, *((at, invocation_line(fields, epoch_seconds=at)) for at, fields in lines))
+
+
+def put(logs, group, *messages):
+    events = [{"timestamp": int(at * 1000), "message": text} for at, text in messages]
+    logs.put_log_events(logGroupName=group, logStreamName="s", logEvents=sorted(events, key=lambda event: event["timestamp"]))
+
+
+@pytest.fixture
+def application(logs):
+    """The log group of an application."""
+    name = "/ecs/shop"
+    logs.create_log_group(logGroupName=name)
+    logs.create_log_stream(logGroupName=name, logStreamName="s")
+    yield name
+    logs.delete_log_group(logGroupName=name)
 
 
 def ask(logs, text, groups=(GROUP,)):
@@ -208,3 +226,50 @@ def test_lines_that_come_late_are_counted_on_real_services_too(logs, store):
     assert (found.total.requests, found.late_lines) == (52, 2)
     assert store.recounted_until()[0] == end
     assert run(4900).late_lines == 0
+
+
+def test_requests_of_applications_count_beside_those_of_the_api_and_their_other_lines_do_not(logs, store, application):
+    clock, own = SystemClock(), []
+    end = int(clock.time()) // 60 * 60
+    client = FakeTenantClient(log=own.append)
+    client.serve("globex", "prices", lambda _body: b"12")
+    for _ in range(20):
+        client.invoke("globex", "prices", b"1234")
+    client.fail_next(UnavailableError("down"))
+    with pytest.raises(UnavailableError):
+        client.invoke("globex", "prices", b"1234")
+    line = {"tenant": "acme", "model": "iris", "version": "v1-0123456789ab", "endpoint": "one", "bytes_in": 10, "bytes_out": 2}
+    line |= {"status": 200, "failed": 0, "cold": 0, "latency_ms": 3.0, "model_latency_ms": 1.0}
+    write(logs, *((end - 60 + number, line) for number in range(30)))
+    others = [
+        "started",
+        json.dumps({"endpoint": "one", "status": 200, "latency_ms": 5}),
+        json.dumps({"tenant": "acme", "status": 200, "latency_ms": 5}),
+        json.dumps({"tenant": "acme", "endpoint": "fake", "failed": 0}),
+    ]
+    put(logs, application, *((end - 50 + number / 1000, text) for number, text in enumerate(own + others)))
+    queries = LogsInsights(logs, [GROUP, application])
+    rules = HeatRules({"xgboost": ("one", "fake")}, window_seconds=60, delay_seconds=0)
+
+    done = HeatCollection(queries, store, clock, rules).collect(clock.monotonic() + 30)
+    assert (done.failed, done.unassigned) == (0, 0)
+    found, _revision = store.get(HeatKey("xgboost", end - 60, 60))
+    assert {row.tenant: (row.counts.requests, row.counts.bytes_in, row.counts.bytes_out, row.counts.failed) for row in found.rows} == {
+        "acme": (30, 300, 60, 0),
+        "globex": (21, 84, 40, 1),
+    }
+
+    top = requests_of(queries, end - 60, end, clock)
+    assert {row.tenant: (row.requests, row.bytes_in, row.bytes_out, row.failed) for row in top.tenants} == {
+        "acme": (30, 300, 60, 0),
+        "globex": (21, 84, 40, 1),
+    }
+    assert top.total.requests == 51
+
+
+def test_a_log_group_that_is_gone_fails_the_pass_and_says_so(logs, store):
+    clock = SystemClock()
+    rules = HeatRules({"xgboost": ("one",)}, window_seconds=60, delay_seconds=0)
+    done = HeatCollection(LogsInsights(logs, [GROUP, "/ecs/gone"]), store, clock, rules).collect(clock.monotonic() + 30)
+    assert (done.windows, done.failed, done.missing) == (0, 1, 1)
+    assert "gone" in done.why[0]

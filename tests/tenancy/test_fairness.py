@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import gc
 import threading
+import tracemalloc
 from contextlib import ExitStack
 
 import pytest
@@ -226,6 +228,105 @@ def test_threads_never_hold_more_than_allowed(clock):
     for thread in threads:
         thread.join()
     assert 1 <= most <= 4
+
+
+MANY = Limits(1000, in_flight=3, cold_loads=2)
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("begin"), st.sampled_from(["acme", "globex"]), st.sampled_from("abcd")),
+        st.tuples(st.just("end"), st.integers(0, 5), st.sampled_from(["answer", "blame", "nothing", "raise"])),
+        st.tuples(st.just("sleep"), st.floats(0.1, 200), st.none()),
+    ),
+    max_size=80,
+)
+
+
+@given(STEPS)
+@settings(max_examples=150, deadline=None)
+def test_a_request_is_refused_only_if_the_tenant_holds_what_it_may_and_all_is_given_back(steps):
+    clock = FakeClock()
+    fairness, held = Fairness(clock, breaker=Breaker(failures=10**6)), []
+    for step, one, other in steps:
+        if step == "sleep":
+            clock.sleep(one)
+        elif step == "end" and held:
+            end(held.pop(one % len(held)), other)
+        elif step == "begin":
+            mine = [entry for entry in held if entry[0] == one]
+            loading = {model for _tenant, model, turn, _stack in mine if turn.cold}
+            stack = ExitStack()
+            try:
+                turn = stack.enter_context(fairness.turn(one, other, MANY))
+            except ThrottledError:
+                assert len(mine) == MANY.in_flight
+            except ModelLoadingError:
+                assert len(loading) == MANY.cold_loads
+                assert other not in loading
+            else:
+                assert len(mine) < MANY.in_flight
+                assert not turn.cold or other in loading or len(loading) < MANY.cold_loads
+                held.append((one, other, turn, stack))
+    for entry in held:
+        end(entry, "nothing")
+    clock.sleep(1000)
+    for tenant in ("acme", "globex"):
+        with fairness.turn(tenant, "a", MANY) as one, fairness.turn(tenant, "b", MANY) as other, fairness.turn(tenant, "b", MANY):
+            assert one.cold
+            assert other.cold
+
+
+def end(entry, how):
+    _tenant, _model, turn, stack = entry
+    if how == "raise":
+        with pytest.raises(OSError, match="boom"), stack:
+            raise OSError("boom")
+        return
+    if how != "nothing":
+        getattr(turn, how)()
+    stack.close()
+
+
+def test_a_hundred_thousand_tenants_take_the_memory_of_those_that_are_remembered(clock):
+    fairness = Fairness(clock)
+
+    def sends(tenants):
+        for number in tenants:
+            answered(fairness, tenant=f"tenant-{number:06}")
+        gc.collect()
+        return tracemalloc.get_traced_memory()[0]
+
+    tracemalloc.start()
+    try:
+        at_first = sends(range(20_000))
+        later = sends(range(20_000, 100_000))
+    finally:
+        tracemalloc.stop()
+    assert later < at_first * 1.3
+    assert at_first < 20e6
+
+
+def test_threads_whose_requests_fail_give_back_what_they_held(clock):
+    fairness, limits = Fairness(clock, breaker=Breaker(failures=10**6)), Limits(1e9, in_flight=4, cold_loads=2)
+
+    def work(number):
+        for step in range(300):
+            try:
+                with fairness.turn("acme", "abc"[(number + step) % 3], limits) as turn:
+                    if step % 5 == 0:
+                        raise OSError("boom")
+                    if step % 7 == 0:
+                        turn.blame()
+            except (ThrottledError, ModelLoadingError, OSError):
+                pass
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    with ExitStack() as stack:
+        for model in "abab":
+            assert stack.enter_context(fairness.turn("acme", model, limits)).cold
 
 
 @pytest.mark.parametrize(

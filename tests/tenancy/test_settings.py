@@ -92,11 +92,11 @@ def test_times_that_cannot_be_read_are_named(value):
         SweepSettings.read({**VARIABLES, "MME_SWEEP_TIMES": value})
 
 
-HEAT = {"MME_BUCKET_NAME": "artifacts", "MME_LOG_GROUP": "lines", "MME_HEAT": HeatRules({"xgboost": ("endpoint-a",)}).dump()}
+HEAT = {"MME_BUCKET_NAME": "artifacts", "MME_LOG_GROUPS": "lines,/ecs/shop", "MME_HEAT": HeatRules({"xgboost": ("endpoint-a",)}).dump()}
 
 
 def test_the_collectors_settings_are_read_typed():
-    assert HeatSettings.read(HEAT) == HeatSettings("artifacts", "lines", HeatRules({"xgboost": ("endpoint-a",)}))
+    assert HeatSettings.read(HEAT) == HeatSettings("artifacts", ("lines", "/ecs/shop"), HeatRules({"xgboost": ("endpoint-a",)}))
 
 
 @pytest.mark.parametrize("name", HEAT)

@@ -51,7 +51,7 @@ class HeatCollector:
 def _application() -> HeatCollector:
     settings = HeatSettings.read(os.environ)
     session, clock = boto3.Session(), SystemClock()
-    queries, store = LogsInsights(logs_client(session), [settings.log_group]), S3Heat(s3_client(session), settings.bucket_name)
+    queries, store = LogsInsights(logs_client(session), settings.log_groups), S3Heat(s3_client(session), settings.bucket_name)
     return HeatCollector(
         HeatCollection(queries, store, clock, settings.rules), clock, os.environ.get("AWS_LAMBDA_FUNCTION_NAME", "heat-collector")
     )
