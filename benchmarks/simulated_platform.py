@@ -62,7 +62,12 @@ def target_model(tenant: str, model: str) -> str:
 
 @contextmanager
 def simulated_platform(
-    models: Mapping[tuple[str, str], Mapping[str, Any]], settings: LocalSettings, *, instances: int = 1
+    models: Mapping[tuple[str, str], Mapping[str, Any]],
+    settings: LocalSettings,
+    *,
+    instances: int = 1,
+    quotas: Mapping[str, Quotas] | None = None,
+    real: tuple[str, bytes] | None = None,
 ) -> Iterator[SimulatedPlatform]:
     """A platform for the length of the block; this process's environment leads to it.
 
@@ -70,29 +75,32 @@ def simulated_platform(
         models: what each model does, by tenant and model: fields of `mme_local.dataplane.simulated_server.Behaviour`.
         settings: of the local cloud, with servers that are simulated.
         instances: of the endpoint.
+        quotas: of single tenants. Default: none limits anybody.
+        real: image and artifact of all models, where servers are not simulated: what a model does is then its own. Default: they are.
     """
+    image, artifact = ("measured:1", None) if real is None else real
     with LocalCloud(settings=settings) as cloud, _environment(cloud):
         session = boto3.Session()
-        _put_artifacts(cloud, models)
+        _put_artifacts(cloud, {name: _artifact(script) if artifact is None else artifact for name, script in models.items()})
         iam = cloud.client("iam")
         reader = _role(iam, "measured", {"Service": "sagemaker.amazonaws.com"}, ["sts:AssumeRole"], ["s3:GetObject", "s3:ListBucket"])
         own = {"StringLike": {"sagemaker:TargetModel": "${aws:PrincipalTag/tenant}/*"}}
         role = _role(iam, _ROLE, {"AWS": cloud.account}, ["sts:AssumeRole", "sts:TagSession"], ["sagemaker:InvokeEndpoint"], own)
-        _serve(cloud, reader, instances)
-        _register(cloud, session, models)
+        _serve(cloud, reader, instances, image)
+        _register(cloud, session, models, {} if quotas is None else quotas)
         yield SimulatedPlatform(cloud, session, role)
 
 
-def _put_artifacts(cloud: LocalCloud, models: Mapping[tuple[str, str], Mapping[str, Any]]) -> None:
+def _put_artifacts(cloud: LocalCloud, models: Mapping[tuple[str, str], bytes]) -> None:
     s3 = cloud.client("s3")
     s3.create_bucket(Bucket=_BUCKET)
-    for (tenant, model), script in models.items():
-        s3.put_object(Bucket=_BUCKET, Key=f"models/{target_model(tenant, model)}", Body=_artifact(script))
+    for (tenant, model), artifact in models.items():
+        s3.put_object(Bucket=_BUCKET, Key=f"models/{target_model(tenant, model)}", Body=artifact)
 
 
-def _serve(cloud: LocalCloud, role_arn: str, instances: int) -> None:
+def _serve(cloud: LocalCloud, role_arn: str, instances: int, image: str) -> None:
     sagemaker = cloud.client("sagemaker")
-    container = {"Image": "measured:1", "Mode": "MultiModel", "ModelDataUrl": f"s3://{_BUCKET}/models/"}
+    container = {"Image": image, "Mode": "MultiModel", "ModelDataUrl": f"s3://{_BUCKET}/models/"}
     sagemaker.create_model(ModelName=ENDPOINT, ExecutionRoleArn=role_arn, PrimaryContainer=container)
     variant = {"VariantName": "AllTraffic", "ModelName": ENDPOINT, "InstanceType": "ml.m5.4xlarge", "InitialInstanceCount": instances}
     sagemaker.create_endpoint_config(EndpointConfigName=ENDPOINT, ProductionVariants=[variant])
@@ -100,13 +108,15 @@ def _serve(cloud: LocalCloud, role_arn: str, instances: int) -> None:
     sagemaker.get_waiter("endpoint_in_service").wait(EndpointName=ENDPOINT, WaiterConfig={"Delay": 1, "MaxAttempts": 60})
 
 
-def _register(cloud: LocalCloud, session: boto3.Session, models: Mapping[tuple[str, str], Mapping[str, Any]]) -> None:
+def _register(
+    cloud: LocalCloud, session: boto3.Session, models: Mapping[tuple[str, str], Mapping[str, Any]], quotas: Mapping[str, Quotas]
+) -> None:
     keys = [{"AttributeName": name, "AttributeType": "S"} for name in (PARTITION_KEY, SORT_KEY)]
     schema = [{"AttributeName": PARTITION_KEY, "KeyType": "HASH"}, {"AttributeName": SORT_KEY, "KeyType": "RANGE"}]
     cloud.client("dynamodb").create_table(TableName=_TABLE, AttributeDefinitions=keys, KeySchema=schema, BillingMode="PAY_PER_REQUEST")
     registry = DynamoRegistry(dynamodb_client(session), _TABLE)
     for tenant in dict.fromkeys(tenant for tenant, _ in models):
-        registry.write(Change(None, Tenant(tenant, _NOW, _NOW, quotas=_RATE)))
+        registry.write(Change(None, Tenant(tenant, _NOW, _NOW, quotas=quotas.get(tenant, _RATE))))
     for tenant, model in models:
         route = Route(ENDPOINT, "AllTraffic", f"v1-{_DIGEST}", target_model(tenant, model))
         registry.write(Change(None, Model(tenant, model, 1, _NOW, _NOW, route)))
