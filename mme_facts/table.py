@@ -6,6 +6,7 @@ __all__ = [
     "CHANGES_PARTITION",
     "DEDICATED_INDEX",
     "DEDICATED_KEY",
+    "DEDICATED_MODEL",
     "EXPIRES_AT",
     "MOVING_INDEX",
     "MOVING_KEY",
@@ -41,6 +42,8 @@ MOVING_TENANT = "tenant"
 DEDICATED_INDEX = "dedicated"
 DEDICATED_KEY = "dedicated"
 """Present only on models of the dedicated endpoint. Sorted by `PARTITION_KEY`."""
+DEDICATED_MODEL = "model"
+"""Value of `DEDICATED_KEY` on models whose route names an inference component."""
 
 
 def tenant_partition(tenant: str) -> str:

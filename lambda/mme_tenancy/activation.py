@@ -2,6 +2,9 @@
 
 A version is ``active`` while the route names it, wholly or as the canary. Whatever changes a route writes the model, and whatever
 takes a version away from a route writes both; so of two changes at the same time one meets a conflict and looks again.
+
+Activation places nothing: a component serves one version, so the version that takes its place is served by its shared pool, as are
+canaries, and so is a version that an activation brings back. Activating the version that a component serves leaves it there.
 """
 
 from __future__ import annotations
@@ -76,7 +79,7 @@ def _routed(model: Model, target: Target, percent: float) -> Route | None:
     """The route of ``model`` when ``target`` has ``percent`` of it."""
     route = model.route
     if percent >= _WHOLE_PERCENT:
-        if route is not None and route.active == target:
+        if route is not None and (route.active == target or (route.component is not None and route.version == target.version)):
             return replace(route, canary=None)
         return Route(target.endpoint, target.variant, target.version, target.target_model)
     if route is None:

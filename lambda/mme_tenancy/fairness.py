@@ -151,13 +151,14 @@ class Fairness:
         self._health: _Recent[tuple[str, str], _Health] = _Recent(_Health, lambda health: health.on_trial)
 
     @contextmanager
-    def turn(self, tenant: str, target_model: str, limits: Limits) -> Iterator[Turn]:
+    def turn(self, tenant: str, target_model: str, limits: Limits, *, resident: bool = False) -> Iterator[Turn]:
         """A request's turn: taken now or refused, given back at the end.
 
         Args:
             tenant: its id.
             target_model: what is invoked.
             limits: the tenant's limits.
+            resident: whether it is always in memory, as a component of its own is: its requests never wait for a load.
 
         Raises:
             ThrottledError: the tenant sends too fast or holds too many requests (429, with a time to try again).
@@ -166,19 +167,19 @@ class Fairness:
         """
         with self._lock:
             account, health = self._accounts[tenant], self._health[tenant, target_model]
-            turn = self._begin(account, health, target_model, limits)
+            turn = self._begin(account, health, target_model, limits, resident)
         try:
             yield turn
         finally:
             with self._lock:
                 self._end(account, health, target_model, turn)
 
-    def _begin(self, account: _Account, health: _Health, target_model: str, limits: Limits) -> Turn:
+    def _begin(self, account: _Account, health: _Health, target_model: str, limits: Limits, resident: bool) -> Turn:
         now = self._clock.monotonic()
         burst = max(limits.requests_per_second * _BURST_SECONDS, 1.0)
         account.tokens = min(account.tokens + (now - account.counted_at) * limits.requests_per_second, burst)
         account.counted_at = now
-        cold = health.warm_at is None or now - health.warm_at >= self._warm_seconds
+        cold = not resident and (health.warm_at is None or now - health.warm_at >= self._warm_seconds)
         refused = self._refusal(account, health, target_model, limits, now, cold=cold)
         if refused is not None:
             raise refused

@@ -2,6 +2,7 @@
 
 It finds the route (`StaleCache`), keeps to the tenant's limits (`Fairness`), acts as the tenant, and invokes by the retry rules
 (`Invoker`). When SageMaker says that the target is gone, the route is read anew, and if it leads elsewhere now the request follows it.
+A component that is gone has no tags, so to a tenant's session it is one that it may not invoke: a refusal there reads the route, too.
 """
 
 from __future__ import annotations
@@ -192,7 +193,9 @@ class InvocationPath:
             addressee.check_key(api_key)
         route, limits = self._route(addressee, tenant, model)
         served = self._once(tenant, route, limits, request, deadline, sticky_key, began)
-        if served.outcome.failure is not Failure.TARGET_GONE:
+        if served.outcome.failure is not Failure.TARGET_GONE and (
+            served.outcome.failure is not Failure.REFUSED or served.target.component is None
+        ):
             return served
         route, limits = self._route(self._in_time(self._addressees.refresh, key, deadline), tenant, model)
         if route.choose(sticky_key) == served.target or self._clock.monotonic() >= deadline:
@@ -219,7 +222,7 @@ class InvocationPath:
         canary = None if route.canary is None else target != route.active
         began(target, canary)
         acting = nullcontext() if self._tenancy is None else self._tenancy.acting_as(tenant, deadline=deadline)
-        with self._fairness.turn(tenant, target.target_model, limits) as turn, acting:
+        with self._fairness.turn(tenant, target.key, limits, resident=target.component is not None) as turn, acting:
             patient = deadline - self._clock.monotonic() >= _PATIENT_SECONDS
             outcome = self._invoker.invoke(target, request, deadline=deadline)
             _tell(turn, outcome, patient=patient)

@@ -38,7 +38,8 @@ class RequestLine:
         A request that follows its route to a second target was sent at least once: so it says if it is refused there.
         """
         followed = "endpoint" in self.fields
-        self.fields |= {"version": target.version, "endpoint": target.endpoint, "placement": "shared"}
+        placement = "shared" if target.component is None else "dedicated"
+        self.fields |= {"version": target.version, "endpoint": target.endpoint, "placement": placement, "component": target.component}
         self.fields |= {"canary": None if canary is None else int(canary), "attempts": int(followed), "retries": 0}
         self.fields |= {"cold": 0, "throttled": 0, "rejected_by_limit": 0, "circuit_open": 0}
 

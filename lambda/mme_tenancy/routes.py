@@ -21,18 +21,27 @@ class Target:
         endpoint: the endpoint's name.
         variant: its production variant.
         version: id of the version.
-        target_model: what InvokeEndpoint takes as TargetModel.
+        target_model: what InvokeEndpoint takes as TargetModel; names the artifact also where a component serves it.
+        component: the inference component of its own that serves it; ``None`` on a shared endpoint.
     """
 
     endpoint: str
     variant: str
     version: str
     target_model: str
+    component: str | None = None
+
+    @property
+    def key(self) -> str:
+        """What is invoked, in one name: component names hold no ``/`` and artifacts' names do, so no two are alike."""
+        return self.component or self.target_model
 
 
 @dataclass(frozen=True, slots=True)
 class Canary:
     """A second version that gets a part of the requests; it may be in another pool than the active one.
+
+    It is always served by a shared endpoint, also beside an active version that has a component of its own.
 
     Attributes:
         endpoint: the endpoint's name.
@@ -69,6 +78,7 @@ class Route:
         target_model: what InvokeEndpoint takes as TargetModel.
         canary: a second version that gets a part of the requests, if there is one.
         rev: counts the changes of the route.
+        component: the inference component that serves the active version, and it alone: the placement is dedicated. ``None``: shared.
     """
 
     endpoint: str
@@ -77,6 +87,7 @@ class Route:
     target_model: str
     canary: Canary | None = None
     rev: int = 1
+    component: str | None = None
 
     @property
     def number(self) -> int:
@@ -86,7 +97,7 @@ class Route:
     @property
     def active(self) -> Target:
         """The active version."""
-        return Target(self.endpoint, self.variant, self.version, self.target_model)
+        return Target(self.endpoint, self.variant, self.version, self.target_model, self.component)
 
     @property
     def versions(self) -> tuple[str, ...]:

@@ -40,9 +40,9 @@ def invocation_line(fields: Mapping[str, object], *, epoch_seconds: float, setti
     is judged alike everywhere.
 
     Args:
-        fields: tenant, model, version, endpoint, placement, latency_ms, attempts, cold, failed, throttled, status and more. Without an
-            endpoint (the request ended before there was a route) the line carries no metrics. ``sampled`` says whether the caller samples
-            the request's trace; it is not written.
+        fields: tenant, model, version, endpoint, placement, component, latency_ms, attempts, cold, failed, throttled, status and more.
+            Without an endpoint (the request ended before there was a route) the line carries no metrics. ``sampled`` says whether the
+            caller samples the request's trace; it is not written.
         epoch_seconds: now.
         settings: which tenants have metrics of their own, and how many lines carry the access log. Default: `LineSettings` as it stands.
     """

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import closing, suppress
 
 import aws_cdk as cdk
+import boto3
 import httpx
 import pytest
 from aws_cdk import aws_iam as iam
@@ -18,6 +19,12 @@ from botocore.exceptions import ClientError
 from mme_constructs import ModelArtifactStore, ModelPool, MultiModelEndpoint, TenantAccess, TenantApi, TenantRegistry
 from mme_local import LocalCloud, LocalSettings
 from mme_local.dataplane import DataPlaneSettings
+from mme_tenancy import TenantClient
+from mme_tenancy.aws.attributes import to_item
+from mme_tenancy.aws.items import item_of
+from mme_tenancy.errors import UnavailableError
+from mme_tenancy.routes import Model, Route
+from mme_tenancy.tenants import Tenant
 from tests.constructs.iam_evaluation import Request, resolved
 from tests.constructs.test_isolation import ALLOWED, BUCKET, DENIED, OWN
 from tests.local.conftest import Workbench, allow
@@ -259,3 +266,32 @@ def test_a_session_reaches_the_bytes_that_it_signed_and_no_others(bench, endpoin
     assert send({}) == 200
     assert send({"X-Amzn-SageMaker-Target-Model": "acme/globex/v1-0123456789ab.tar.gz"}) == 403
     assert send({"X-Amz-Security-Token": keys.session_token + "x"}) == 403
+
+
+def test_a_client_reaches_the_component_that_its_route_names_and_no_other_tenants(bench, endpoints, table, session, monkeypatch):
+    """A tenant's session over the library: its own component answers, and with a wrong route another tenant's is AccessDenied."""
+    monkeypatch.setenv("AWS_ENDPOINT_URL", bench.cloud.endpoint_url)
+    now, version = "2026-11-30T06:00:00.000Z", "v1-0123456789ab"
+
+    def put(record):
+        bench.client("dynamodb").put_item(TableName=table, Item=to_item(item_of(record)))
+
+    put(Tenant("acme", now, now))
+    for model, component in (("own", OWNERS["acme"]), ("crossed", OWNERS["globex"]), ("gone", "c-gone")):
+        route = Route("dedicated", "AllTraffic", version, f"acme/{model}/{version}.tar.gz", component=component)
+        put(Model("acme", model, 1, now, now, route))
+    keys, lines = session("acme"), []
+    theirs = boto3.Session(keys.access_key_id, keys.secret_access_key, keys.session_token, region_name=bench.cloud.region)
+    with TenantClient(table_name=table, session=theirs, log=lines.append) as client:
+        assert client.invoke("acme", "own", b"1,2", content_type="text/csv").version == version
+        for model in ("crossed", "gone"):
+            with pytest.raises(UnavailableError):
+                client.invoke("acme", model, b"1,2", content_type="text/csv")
+    written = [json.loads(line) for line in lines]
+    assert [(line["placement"], line["component"]) for line in written] == [
+        ("dedicated", component) for component in (OWNERS["acme"], OWNERS["globex"], "c-gone")
+    ]
+    assert ["AccessDenied" in line.get("fault", "") for line in written] == [False, True, True]
+    admin = boto3.Session(bench.cloud.admin.access_key_id, bench.cloud.admin.secret_access_key, region_name=bench.cloud.region)
+    with TenantClient(table_name=table, session=admin) as client:
+        assert client.invoke("acme", "crossed", b"1,2", content_type="text/csv").version == version, "the refused component is there"

@@ -17,7 +17,7 @@ import boto3
 import pytest
 
 from mme_facts.environment import Pool
-from mme_facts.table import MOVING_INDEX, MOVING_KEY, PARTITION_KEY, SORT_KEY, UPDATED_AT
+from mme_facts.table import DEDICATED_INDEX, DEDICATED_KEY, MOVING_INDEX, MOVING_KEY, PARTITION_KEY, SORT_KEY, UPDATED_AT
 from mme_local import LocalCloud
 from mme_tenancy.aws.clients import dynamodb_client, s3_client
 from mme_tenancy.testing import FakeClock, booster
@@ -103,15 +103,17 @@ def table_name(cloud_session: boto3.Session) -> str:
         TableName=name,
         BillingMode="PAY_PER_REQUEST",
         AttributeDefinitions=[
-            {"AttributeName": attribute, "AttributeType": "S"} for attribute in (PARTITION_KEY, SORT_KEY, MOVING_KEY, UPDATED_AT)
+            {"AttributeName": attribute, "AttributeType": "S"}
+            for attribute in (PARTITION_KEY, SORT_KEY, MOVING_KEY, UPDATED_AT, DEDICATED_KEY)
         ],
         KeySchema=[{"AttributeName": PARTITION_KEY, "KeyType": "HASH"}, {"AttributeName": SORT_KEY, "KeyType": "RANGE"}],
         GlobalSecondaryIndexes=[
             {
-                "IndexName": MOVING_INDEX,
-                "KeySchema": [{"AttributeName": MOVING_KEY, "KeyType": "HASH"}, {"AttributeName": UPDATED_AT, "KeyType": "RANGE"}],
+                "IndexName": index,
+                "KeySchema": [{"AttributeName": key, "KeyType": "HASH"}, {"AttributeName": sort, "KeyType": "RANGE"}],
                 "Projection": {"ProjectionType": "KEYS_ONLY"},
             }
+            for index, key, sort in ((MOVING_INDEX, MOVING_KEY, UPDATED_AT), (DEDICATED_INDEX, DEDICATED_KEY, PARTITION_KEY))
         ],
     )
     return name

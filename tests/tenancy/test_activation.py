@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -105,6 +106,47 @@ def test_a_version_that_is_not_ready_gets_no_requests(make_version, activate, st
             activate(registry, second, percent)
     assert caught.value.allowed == ["ready", "active"]
     assert registry.records == before
+
+
+class TestDedicated:
+    """The active version has a component of its own."""
+
+    @staticmethod
+    def to(version, canary=None):
+        return replace(to(version, canary), endpoint="endpoint-d", component="acme-iris-1")
+
+    def test_activating_the_version_that_the_component_serves_leaves_it_there(self, make_version, activate):
+        registry, (first,) = filled(make_version, State.ACTIVE, route=lambda v: self.to(v[0]))
+        before = registry.model("acme", "iris")
+        assert activate(registry, first) == before
+
+    def test_ending_a_canary_leaves_the_active_version_there(self, make_version, activate):
+        registry, (first, _) = filled(make_version, State.ACTIVE, State.ACTIVE, route=lambda v: self.to(v[0], v[1]))
+        route = activate(registry, first).route
+        assert (route.component, route.endpoint, route.canary) == ("acme-iris-1", "endpoint-d", None)
+
+    def test_a_canary_beside_it_is_shared(self, make_version, activate):
+        registry, (_, second) = filled(make_version, State.ACTIVE, State.READY, route=lambda v: self.to(v[0]))
+        route = activate(registry, second, 10).route
+        assert (route.active.component, route.canary.target.component) == ("acme-iris-1", None)
+        assert (route.active.endpoint, route.canary.endpoint) == ("endpoint-d", "endpoint-a")
+
+    @pytest.mark.parametrize("canary_first", [False, True])
+    def test_another_version_is_shared_and_so_is_the_way_back(self, make_version, activate, canary_first):
+        registry, (first, second) = filled(make_version, State.ACTIVE, State.READY, route=lambda v: self.to(v[0]))
+        if canary_first:
+            activate(registry, second, 10)
+        route = activate(registry, second).route
+        assert (route.version, route.endpoint, route.component) == (str(second), "endpoint-a", None)
+        back = activate(registry, first).route
+        assert (back.version, back.endpoint, back.component) == (str(first), "endpoint-a", None)
+
+    def test_a_newer_version_that_becomes_ready_is_shared(self, make_version):
+        registry, _ = filled(make_version, State.ACTIVE, State.READY, route=lambda v: self.to(v[0]))
+        first, second = (registry.version("acme", "iris", number) for number in (1, 2))
+        changes = admit_to_route(registry.model("acme", "iris"), second, first, POOLS[0], NOW)
+        (route,) = [change.after.route for change in changes if isinstance(change.after, Model)]
+        assert (route.version, route.component) == (str(second.id), None)
 
 
 class TestCanary:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mme_facts.table import MOVING_INDEX
+from mme_facts.table import DEDICATED_INDEX, MOVING_INDEX
 from mme_tenancy.activation import activate
 from mme_tenancy.aws.attributes import from_item, to_item
 from mme_tenancy.aws.clients import dynamodb_client
@@ -288,3 +288,27 @@ def test_a_write_whose_answer_was_lost_counts_as_ours(cloud_session, table_name)
     record = IdempotencyRecord("a", 100.5, 4000)
     assert store.put(KEY, None, record) is None
     assert store.put(KEY, None, record) is None
+
+
+def test_the_index_of_dedicated_models_is_sparse(cloud_session, table_name):
+    client = dynamodb_client(cloud_session)
+    registry = DynamoRegistry(client, table_name)
+    route = Route("dedicated", "AllTraffic", "v1-0123456789ab", "acme/iris/v1-0123456789ab.tar.gz", component="acme-iris-1")
+
+    def listed():
+        query = {
+            "IndexName": DEDICATED_INDEX,
+            "KeyConditionExpression": "dedicated = :model",
+            "ExpressionAttributeValues": {":model": {"S": "model"}},
+        }
+        return [(item["PK"]["S"], item["SK"]["S"]) for item in client.query(TableName=table_name, **query)["Items"]]
+
+    registry.write(Change(None, MODEL))
+    dedicated = MODEL.reroute(route, LATER)
+    registry.write(Change(MODEL, dedicated))
+    assert registry.model("acme", "iris") == dedicated
+    assert listed() == [("TENANT#acme", "MODEL#iris")]
+    shared = dedicated.reroute(replace(route, component=None), LATER)
+    registry.write(Change(dedicated, shared))
+    assert registry.model("acme", "iris") == shared
+    assert listed() == []

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from mme_tenancy.aws.attributes import from_item, to_item
@@ -27,6 +29,7 @@ ROUTE = Route(
         (Tenant("acme", NOW, NOW, api_key="a1b2c3d4e5"), tenant_of),
         (Model("acme", "iris", 2, NOW, NOW), model_of),
         (Model("acme", "iris", 2, NOW, NOW, ROUTE, 5), model_of),
+        (Model("acme", "iris", 2, NOW, NOW, replace(ROUTE, component="acme-iris-1"), 5), model_of),
         (Model("acme", "iris", 7, NOW, NOW, None, 5, NOW, 6, 3), model_of),
         (Tenant("acme", NOW, NOW, deleted_at=NOW, retiring_after=""), tenant_of),
     ],
@@ -63,3 +66,20 @@ def test_items_of_the_first_release_are_still_read(make_version):
     item = from_item(to_item(item_of(make_version())))
     del item["warnings"], item["activate"]
     assert version_of(item) == make_version()
+
+
+def test_what_a_later_release_adds_to_a_route_is_passed_over():
+    model = Model("acme", "iris", 2, NOW, NOW, ROUTE, 5)
+    item = from_item(to_item(item_of(model)))
+    item["route"] |= {"wishes": 9}
+    item["route"]["canary"] |= {"wishes": 9}
+    assert model_of(item) == model
+
+
+def test_a_model_is_listed_as_dedicated_exactly_while_a_component_serves_it():
+    shared = Model("acme", "iris", 2, NOW, NOW, ROUTE, 5)
+    dedicated = shared.reroute(replace(ROUTE, component="acme-iris-1"), NOW)
+    assert item_of(dedicated)["dedicated"] == "model"
+    assert not any(
+        "dedicated" in item_of(model) for model in (shared, dedicated.reroute(ROUTE, NOW), dedicated.delete(NOW, retiring_below=1))
+    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import socket
 import threading
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import boto3
@@ -184,3 +185,13 @@ def test_the_memory_that_a_container_reports_is_taken_from_its_custom_attributes
     endpoint.script = [(200, headers, b"1.0")]
     runtime = SageMakerRuntime(lambda seconds: runtime_client(session, seconds))
     assert runtime.invoke(TARGET, InvocationRequest(b"1"), 5).memory_bytes == memory_bytes
+
+
+def test_a_request_to_a_component_names_it_and_no_target_model(endpoint, runtime):
+    endpoint.script = [(200, {"Content-Type": "text/csv"}, b"1.0")]
+    target = replace(TARGET, component="acme-iris-1")
+    assert runtime.invoke(target, InvocationRequest(b"1,2"), 10) == ModelReply(b"1.0", "text/csv")
+    ((path, headers, _),) = endpoint.requests
+    assert path == "/endpoints/endpoint-a/invocations"
+    assert headers["X-Amzn-SageMaker-Inference-Component"] == "acme-iris-1"
+    assert "X-Amzn-SageMaker-Target-Model" not in headers

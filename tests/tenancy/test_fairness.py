@@ -335,3 +335,8 @@ def test_threads_whose_requests_fail_give_back_what_they_held(clock):
 def test_limits_that_admit_nothing_are_refused(change):
     with pytest.raises(ValueError, match=f"{next(iter(change))} .* is not allowed"):
         Limits(**{"requests_per_second": 1, **change})
+
+
+def test_what_is_always_in_memory_needs_no_place_among_the_cold(fairness):
+    with fairness.turn("acme", "a", LIMITS), fairness.turn("acme", "b", LIMITS), fairness.turn("acme", "c", LIMITS, resident=True) as turn:
+        assert not turn.cold

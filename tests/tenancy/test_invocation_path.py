@@ -293,3 +293,59 @@ def test_a_registry_that_hangs_is_waited_for_until_the_deadline(clock):
         path.invoke("acme", "churn", InvocationRequest(b"1"), deadline=clock.monotonic() + 0.05, sticky_key="k")
     assert caught.value.retry_after_seconds == 2
     go.set()
+
+
+class TestDedicated:
+    """A component of its own serves the active version."""
+
+    ROUTE = replace(OLD, endpoint="dedicated", component="acme-iris-1")
+    DENIED = RuntimeFault("AccessDeniedException", 403)
+    NO_CAPACITY = RuntimeFault("ValidationError", 400, message="Inference Component has no capacity to process this request.")
+
+    @pytest.fixture(autouse=True)
+    def dedicated(self, registry):
+        reroute(registry, self.ROUTE)
+
+    def test_its_requests_go_to_the_component(self, make_path, clock):
+        path, runtime = make_path(REPLY)
+        assert invoke(path, clock).target.component == "acme-iris-1"
+        assert [target for target, _, _ in runtime.calls] == [self.ROUTE.active]
+
+    @pytest.mark.parametrize("fault", [GONE, DENIED, NO_CAPACITY])
+    def test_a_request_follows_its_route_when_the_component_does_not_take_it(self, make_path, registry, clock, fault):
+        path, _ = make_path(REPLY, fault, REPLY)
+        invoke(path, clock)
+        reroute(registry, OLD)
+        served = invoke(path, clock)
+        assert (served.target, served.outcome.attempts, served.outcome.answer()) == (OLD.active, 2, REPLY)
+
+    def test_it_is_refused_where_the_route_still_says_so(self, make_path, registry, clock):
+        path, runtime = make_path(self.DENIED)
+        served = invoke(path, clock)
+        assert (served.outcome.failure, len(runtime.calls), registry.reads) == (Failure.REFUSED, 1, 2)
+
+    def test_a_refusal_on_a_shared_endpoint_reads_nothing(self, make_path, registry, clock):
+        reroute(registry, OLD)
+        path, _ = make_path(self.DENIED)
+        assert (invoke(path, clock).outcome.failure, registry.reads) == (Failure.REFUSED, 1)
+
+    def test_a_canary_beside_it_is_shared(self, make_path, registry, clock):
+        reroute(registry, replace(self.ROUTE, canary=Canary(NEW.endpoint, NEW.variant, NEW.version, NEW.target_model, 50)))
+        path, _ = make_path(REPLY)
+        served = [invoke(path, clock, sticky_key=f"u{number}") for number in range(10)]
+        assert {(each.target.component, each.canary) for each in served} == {("acme-iris-1", False), (None, True)}
+
+    def test_it_waits_for_no_load_and_needs_no_place_among_those(self, make_path, registry, clock):
+        path, _ = make_path(RuntimeFault("ReadTimeout"))
+        assert invoke(path, clock).outcome.error.problem.slug == "timeout"
+
+    def test_its_health_is_not_that_of_the_same_version_on_the_shared_endpoint(self, make_path, registry, clock):
+        path, _ = make_path(*[RuntimeFault("ModelError", 424, 501)] * 2, REPLY, fairness=Fairness(clock, breaker=Breaker(failures=2)))
+        for _ in range(2):
+            invoke(path, clock)
+        with pytest.raises(ModelFailedError, match="rest"):
+            invoke(path, clock)
+        reroute(registry, OLD)
+        clock.sleep(1.99)
+        path._addressees.refresh(("acme", "iris"))
+        assert invoke(path, clock).outcome.answer() == REPLY

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from mme_tenancy.routes import Canary, Model, Route, Target
@@ -55,3 +57,14 @@ def test_a_model_shows_its_canary_and_what_becomes_of_it():
     again = done.count_up(LATER)
     assert (again.retired_at, again.last_version, again.retired_through) == (None, 3, 2)
     assert [record.rev for record in (deleted, done, again)] == [2, 3, 4]
+
+
+def test_a_component_serves_the_active_version_alone():
+    dedicated = replace(with_canary(10), component="acme-iris-1")
+    assert {target.component for target in map(dedicated.choose, KEYS) if target.version == ROUTE.version} == {"acme-iris-1"}
+    assert {target for target in map(dedicated.choose, KEYS) if target.version != ROUTE.version} == {NEW}
+    assert [dedicated.choose(key) == NEW for key in KEYS] == [with_canary(10).choose(key) == NEW for key in KEYS]
+
+
+def test_what_is_invoked_has_one_name_of_its_own():
+    assert (ROUTE.active.key, replace(ROUTE, component="acme-iris-1").active.key) == (ROUTE.target_model, "acme-iris-1")

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from typing import Any
 
 from mme_facts.table import (
+    DEDICATED_KEY,
+    DEDICATED_MODEL,
     MOVING_KEY,
     MOVING_MODEL,
     MOVING_RETIRED,
@@ -45,6 +47,7 @@ __all__ = [
 TENANT = "TENANT"
 USAGE = "USAGE"
 _OMITTED = frozenset({"tenant", "model"})
+_CANARY, _ROUTE = (tuple(field.name for field in fields(kind)) for kind in (Canary, Route))
 
 
 def model_sort_key(model: str) -> str:
@@ -83,6 +86,8 @@ def item_of(record: Record) -> Item:
             values |= asdict(record) | {"tier": record.tier.value, MOVING_KEY: moving}
         case Model():
             values |= asdict(record) | {MOVING_KEY: MOVING_MODEL if record.retiring_below is not None else None}
+            if record.route is not None and record.route.component is not None:
+                values[DEDICATED_KEY] = DEDICATED_MODEL
         case DigestClaim():
             values |= asdict(record)
     return {name: value for name, value in values.items() if value is not None and name not in _OMITTED}
@@ -164,8 +169,9 @@ def model_of(item: Item) -> Model:
 
 
 def _route_of(item: Item) -> Route:
-    canary = Canary(**item["canary"]) if "canary" in item else None
-    return Route(**{**item, "canary": canary})
+    """What a later release adds to a route is passed over: a change writes the route whole."""
+    canary = Canary(**{name: item["canary"][name] for name in _CANARY if name in item["canary"]}) if "canary" in item else None
+    return Route(**{**{name: item[name] for name in _ROUTE if name in item}, "canary": canary})
 
 
 def claim_of(item: Item) -> DigestClaim:

@@ -57,10 +57,12 @@ class SageMakerRuntime:
         trace = None if request.traceparent is None else f"traceparent={request.traceparent}"
         headers = {"ContentType": request.content_type, "Accept": request.accept, "CustomAttributes": trace}
         arguments: dict[str, Any] = {name: value for name, value in headers.items() if value is not None}
+        if target.component is None:
+            arguments["TargetModel"] = target.target_model
+        else:
+            arguments["InferenceComponentName"] = target.component
         try:
-            answer = self._client(timeout_seconds).invoke_endpoint(
-                EndpointName=target.endpoint, TargetModel=target.target_model, Body=request.body, **arguments
-            )
+            answer = self._client(timeout_seconds).invoke_endpoint(EndpointName=target.endpoint, Body=request.body, **arguments)
             return ModelReply(answer["Body"].read(), answer.get("ContentType"), _memory_bytes(answer.get("CustomAttributes", "")))
         except ClientError as error:
             raise _fault(error) from error
