@@ -200,6 +200,25 @@ class ModelArtifactStore(Construct):
         self._grant(grantee, ["s3:GetObject", "s3:DeleteObject", "s3:AbortMultipartUpload"], grammar.INCOMING_PREFIX, sweeps)
         return self._grant_list(grantee, grammar.INCOMING_PREFIX, self.models_prefix)
 
+    def grant_results(self, grantee: iam.IGrantable, *, tenant: str | None = None) -> iam.Grant:
+        """Let ``grantee`` write and read answers that come later; not list them.
+
+        Args:
+            grantee: who.
+            tenant: a tenant id, or an IAM policy variable such as ``${aws:PrincipalTag/tenant}``. Default: every tenant's answers.
+
+        Raises:
+            TenantError: ``tenant`` is outside the grammar; a looser pattern would reach other tenants.
+        """
+        actions = ["s3:GetObject", "s3:PutObject"]
+        if tenant is None:
+            return self._grant_put(grantee, actions, grammar.RESULTS_PREFIX, "keeps answers of every tenant that come later")
+        try:
+            folder = grammar.tenant_pattern(tenant).removesuffix("*")
+        except grammar.GrammarError as error:
+            raise TenantError("The tenant cannot be granted", value=tenant, allowed=error.allowed, fix="Pass the tenant's id") from error
+        return self._grant_put(grantee, actions, f"{grammar.RESULTS_PREFIX}{folder}", "keeps its own tenant's answers that come later only")
+
     def grant_read_heat(self, grantee: iam.IGrantable) -> iam.Grant:
         """Let ``grantee`` list and get heat of every pool."""
         if self._key is not None:

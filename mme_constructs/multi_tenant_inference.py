@@ -25,7 +25,7 @@ from mme_constructs.pool import ModelPool
 from mme_constructs.scaling import InvocationScaling, ScalingRule
 from mme_constructs.sweeper import Sweeper, SweeperSettings
 from mme_constructs.tenant_access import TenantAccess
-from mme_constructs.tenant_api import TenantApi, Throttle
+from mme_constructs.tenant_api import INVOCATION_SECONDS, TenantApi, Throttle
 from mme_constructs.tenant_function import FunctionSettings, LogSettings
 from mme_constructs.tenant_registry import TenantRegistry
 from mme_facts.limits import RETIRED_DAYS
@@ -72,7 +72,7 @@ class PlatformFunctions:
 
     Attributes:
         onboarding: default 1,024 MB, 29 s.
-        invocation: default 1,024 MB, 29 s.
+        invocation: default 1,024 MB, 90 s: so long a request may take that is answered later; others have the gateway's time.
         admission: default 1,769 MB (one vCPU), 900 s: inspection is bound by the processor.
         fleet_watch: default 256 MB, 30 s.
         sweeper: default 512 MB, 240 s.
@@ -80,7 +80,7 @@ class PlatformFunctions:
     """
 
     onboarding: FunctionSettings = field(default_factory=FunctionSettings)
-    invocation: FunctionSettings = field(default_factory=FunctionSettings)
+    invocation: FunctionSettings = field(default_factory=lambda: FunctionSettings(timeout_seconds=INVOCATION_SECONDS))
     admission: FunctionSettings = ADMISSION_SETTINGS
     fleet_watch: FunctionSettings = field(default_factory=lambda: FunctionSettings(memory_mb=256, timeout_seconds=30))
     sweeper: FunctionSettings = field(default_factory=lambda: FunctionSettings(memory_mb=512, timeout_seconds=240))
@@ -375,6 +375,8 @@ class MultiTenantInference(Construct):
             for name, function in (("onboarding", self.api.onboarding.function), ("invocation", self.api.invocation.function)):
                 watched[0].add_function_throttles(function)
                 watched[0].add_function_errors(name, function)
+            if self.api.invocation_dead_letters is not None:
+                watched[0].add_schedule_dead_letters(self.api.invocation_dead_letters)
             if self.heat is not None:
                 watched[0].add_heat(self.heat)
             watched[0].add_tenants(self.api.invocation.log_group, *self._application_log_groups)

@@ -15,6 +15,7 @@ from constructs import Construct
 
 from mme_constructs.acknowledge import acknowledge
 from mme_constructs.authorizers import CognitoAuthorizer, LambdaAuthorizer
+from mme_constructs.dead_letters import dead_letter_queue
 from mme_constructs.errors import ThrottleError
 from mme_constructs.gateway_responses import add_problem_responses
 from mme_constructs.pool import ModelPool, function_environment
@@ -22,6 +23,7 @@ from mme_constructs.resuming import grant_resume
 from mme_constructs.retention import check_retired_days
 from mme_constructs.tenant_function import FunctionSettings, LogSettings, TenantFunction
 from mme_constructs.tenant_isolation import TenantIsolation
+from mme_constructs.tenant_rights import TENANT
 from mme_constructs.usage_plans import RateLimits, UsagePlans, check_usage_plans
 from mme_facts import environment as variables
 from mme_facts.admission import ARTIFACT_BYTES
@@ -37,9 +39,13 @@ if TYPE_CHECKING:
     from mme_constructs.tenant_registry import TenantRegistry
     from mme_constructs.tenant_rights import DedicatedEndpoint
 
-__all__ = ["STAGE", "TenantApi", "Throttle"]
+__all__ = ["INVOCATION_SECONDS", "STAGE", "TenantApi", "Throttle"]
 
 _DAY_SECONDS = 86_400
+INVOCATION_SECONDS = 90
+"""Timeout of the invocation function: of a request that is answered later. Other requests have the gateway's time."""
+_EVENT_AGE_SECONDS = 300
+"""So long Lambda tries to start a request that is answered later."""
 STAGE = "v1"
 
 
@@ -90,7 +96,7 @@ class TenantApi(Construct):
         retired_days: how many days the artifact of a retired version is kept before it is deleted, 1 to 3,650. Default 7.
         throttle: how fast the API may be called. Default: `Throttle` as it stands.
         onboarding_settings: size and limits of the onboarding function. Default: 1,024 MB, 29 s.
-        invocation_settings: size and limits of the invocation function. Default: 1,024 MB, 29 s, the gateway's own limit.
+        invocation_settings: size and limits of the invocation function. Default: 1,024 MB, 90 s, for requests that are answered later.
         telemetry: what the invocation function logs of each request. Default: `TelemetrySettings` as it stands.
         log_settings: how long logs are kept. Default: three months.
         isolation: whether the invocation function holds no right to invoke and assumes a role that is confined to the request's tenant
@@ -162,14 +168,21 @@ class TenantApi(Construct):
         registry.grant_onboard(self.onboarding.role)
         store.grant_uploads(self.onboarding.role)
         grant_resume(self, self.onboarding.role)
+        invocation_settings = FunctionSettings(timeout_seconds=INVOCATION_SECONDS) if invocation_settings is None else invocation_settings
+        self.answers_later = invocation_settings.vpc is None
+        """Whether ``Prefer: respond-async`` is honoured: not by a function in a VPC, which has no way to invoke itself."""
+        dead_letters = dead_letter_queue(self, "InvocationDeadLetters") if self.answers_later else None
+        self.invocation_dead_letters = dead_letters
+        """Ids of requests that were to be answered later and could not be run, if there can be some."""
         self.invocation = TenantFunction(
             self,
             "Invocation",
             handler="mme_tenancy.handlers.invocation.handler",
             description="Invokes a tenant's active version.",
             environment=environment if telemetry is None else {**environment, variables.TELEMETRY: telemetry.of_line().dump()},
-            settings=_settings(invocation_settings),
+            settings=invocation_settings,
             log_settings=log_settings,
+            dead_letter_queue=dead_letters,
         )
         """The function behind invocations."""
         registry.grant_read_routes(self.invocation.role)
@@ -178,6 +191,8 @@ class TenantApi(Construct):
         if self.isolation is None:
             for pool in pools:
                 pool.endpoint.grant_invoke(self.invocation.role)
+        if self.answers_later:
+            self._allow_later_answers(store, invocation_settings.timeout_seconds)
         self.asks_for_keys = usage_plans is not None
         """Whether invocations need the tenant's API key."""
         self.api = self._build_api(Throttle() if throttle is None else throttle, log_settings, private_endpoint)
@@ -193,6 +208,19 @@ class TenantApi(Construct):
         isolation = TenantIsolation(self, "Isolation", function=self.invocation, endpoints=endpoints, dedicated_endpoints=dedicated)
         self.invocation.function.add_environment(variables.TENANT_ROLE_ARN, isolation.role.role_arn)
         return isolation
+
+    def _allow_later_answers(self, store: ModelArtifactStore, timeout_seconds: int) -> None:
+        """Let the invocation function send itself events, and keep answers: as the tenant of the request only, with isolation."""
+        function = self.invocation.function
+        function.configure_async_invoke(retry_attempts=1, max_event_age=cdk.Duration.seconds(_EVENT_AGE_SECONDS))
+        function.add_environment(variables.RESULT_SECONDS, str(_EVENT_AGE_SECONDS + timeout_seconds))
+        # A policy of its own: the function waits for its role's default policy, which therefore cannot name the function.
+        invoke_itself = iam.PolicyStatement(actions=["lambda:InvokeFunction"], resources=[function.function_arn])
+        iam.Policy(self, "InvokeItself", statements=[invoke_itself], roles=[self.invocation.role])
+        if self.isolation is None:
+            store.grant_results(self.invocation.role)
+        else:
+            store.grant_results(self.isolation.role, tenant=TENANT)
 
     @property
     def url(self) -> str:

@@ -9,6 +9,7 @@ __all__ = [
     "KEY_OPERATIONS",
     "LEAST_TIMEOUT_SECONDS",
     "OPERATIONS",
+    "PREFER_HEADER",
     "REQUEST_TIMEOUT_HEADER",
     "STICKY_KEY_HEADER",
     "STICKY_KEY_PATTERN",
@@ -21,6 +22,9 @@ REQUEST_TIMEOUT_HEADER = "X-Request-Timeout"
 """Header of invocations: so many seconds the caller waits; the gateway's own limit holds besides."""
 LEAST_TIMEOUT_SECONDS = 1
 """The least that a caller may wait: the shortest read timeout that there is a client for."""
+
+PREFER_HEADER = "Prefer"
+"""Header of invocations (RFC 7240): with ``respond-async`` the answer comes later."""
 
 STICKY_KEY_HEADER = "X-Mme-Sticky-Key"
 """Header of invocations: while a canary runs, requests with the same value go to the same version."""
@@ -85,6 +89,13 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation("get_version", "GET", _VERSION, "Show a version: its state, why it was rejected, how long each step took."),
     Operation("delete_version", "DELETE", _VERSION, "Retire a version."),
     Operation("invoke_model", "POST", f"{_MODEL}/invocations", "Invoke a model.", function=Function.INVOCATION),
+    Operation(
+        "get_result",
+        "GET",
+        f"{_TENANT}/results/{{result}}",
+        "Get the answer of an invocation that was to come later.",
+        function=Function.INVOCATION,
+    ),
 )
 """Every call of the API, in the order of the documentation."""
 

@@ -17,6 +17,7 @@ __all__ = [
     "MAX_ARTIFACT_BYTES",
     "MODELS_PREFIX",
     "POOLS",
+    "RESULT_SECONDS",
     "RETIRED_SECONDS",
     "SWEEP_TIMES",
     "TABLE_NAME",
@@ -52,6 +53,8 @@ CALLERS = "MME_CALLERS"
 TENANT_ROLE_ARN = "MME_TENANT_ROLE_ARN"
 """The role that the invocation function assumes for each tenant; unset: it invokes with its own rights."""
 SWEEP_TIMES = "MME_SWEEP_TIMES"
+RESULT_SECONDS = "MME_RESULT_SECONDS"
+"""After how many seconds an answer that was to come later will not come any more; unset: every request is answered at once."""
 USAGE_PLANS = "MME_USAGE_PLANS"
 """Set: invocations come with the API key of their tenant."""
 

@@ -18,6 +18,7 @@ __all__ = [
     "INCOMING_PREFIX",
     "MODELS_PREFIX",
     "RESULTS_PREFIX",
+    "RESULT_PATTERN",
     "SHA256_PATTERN",
     "SHA256_RULE",
     "TENANT_TAG",
@@ -29,6 +30,7 @@ __all__ = [
     "check_model_id",
     "check_pool_name",
     "check_prefix",
+    "check_result_id",
     "check_sha256",
     "check_tenant_id",
     "component_name",
@@ -36,6 +38,7 @@ __all__ = [
     "artifact_pattern",
     "heat_moment",
     "heat_prefix",
+    "result_key",
     "tenant_pattern",
     "tenant_tag_value",
 ]
@@ -58,7 +61,10 @@ VERSION_PATTERN = "v([1-9][0-9]{0,5})-([0-9a-f]{12})"
 """What a whole version id matches: its number and its digits of the digest."""
 SHA256_PATTERN = "[0-9a-f]{64}"
 """What a whole digest matches."""
+RESULT_PATTERN = "[0-9a-f]{32}"
+"""What the whole id of an answer that comes later matches."""
 _ID, _VERSION, _SHA256 = re.compile(ID_PATTERN), re.compile(VERSION_PATTERN), re.compile(SHA256_PATTERN)
+_RESULT = re.compile(RESULT_PATTERN)
 _POOL = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
 _HEAT = re.compile(r"([0-9]{8}T[0-9]{6}Z)-([1-9][0-9]{0,5})s\.json\.gz")
 _HEAT_MOMENT = "%Y%m%dT%H%M%SZ"
@@ -103,6 +109,19 @@ def check_sha256(value: object) -> str:
     if not isinstance(value, str) or not _SHA256.fullmatch(value):
         raise GrammarError("sha256", value, SHA256_RULE)
     return value
+
+
+def check_result_id(value: object) -> str:
+    """Return ``value`` if it is the id of an answer that comes later, else raise `GrammarError`."""
+    if not isinstance(value, str) or not _RESULT.fullmatch(value):
+        raise GrammarError("result", value, "the 32 lower-case hexadecimal digits that the invocation was answered with")
+    return value
+
+
+def result_key(tenant: str, result: str, part: str = "") -> str:
+    """The key of an answer that comes later, or of what lies beside it: ``part`` is ``request`` or ``begun``."""
+    key = f"{RESULTS_PREFIX}{check_tenant_id(tenant)}/{check_result_id(result)}"
+    return f"{key}.{part}" if part else key
 
 
 def check_prefix(value: object) -> str:

@@ -25,12 +25,14 @@ class RequestLine:
 
     Attributes:
         fields: what is known so far, by the names of `mme_facts.telemetry`.
+        told_elsewhere: whether another call around the same request writes its line, so that this one writes none.
     """
 
     def __init__(self, clock: Clock, settings: LineSettings, write: Callable[[str], object] = write_line) -> None:
         self._clock, self._settings, self._write = clock, settings, write
         self._started = clock.monotonic()
         self.fields: dict[str, object] = {}
+        self.told_elsewhere = False
 
     def began(self, target: Target, canary: bool | None) -> None:
         """The request goes to ``target``; ``canary`` as in `Served`.

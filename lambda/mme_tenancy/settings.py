@@ -88,6 +88,8 @@ class InvocationSettings:
         callers: how callers are known. Default: by IAM.
         tenant_role_arn: the role to assume for each tenant; ``None``: models are invoked with the function's own rights.
         usage_plans: whether a call comes with its tenant's API key.
+        bucket_name: where answers that come later lie; empty: none do.
+        result_seconds: after how long such an answer will not come any more; 0: none do.
     """
 
     table_name: str
@@ -95,12 +97,23 @@ class InvocationSettings:
     callers: Callers = field(default_factory=Callers)
     tenant_role_arn: str | None = None
     usage_plans: bool = False
+    bucket_name: str = ""
+    result_seconds: int = 0
 
     @classmethod
     def read(cls, variables: Mapping[str, str]) -> InvocationSettings:
         """Read them; raises `SettingError`."""
         role = variables.get(environment.TENANT_ROLE_ARN) or None
-        return cls(_text(variables, environment.TABLE_NAME), _line(variables), _callers(variables), role, _usage_plans(variables))
+        later = bool(variables.get(environment.RESULT_SECONDS))
+        return cls(
+            _text(variables, environment.TABLE_NAME),
+            _line(variables),
+            _callers(variables),
+            role,
+            _usage_plans(variables),
+            bucket_name=_text(variables, environment.BUCKET_NAME) if later else "",
+            result_seconds=_count(variables, environment.RESULT_SECONDS) if later else 0,
+        )
 
 
 @dataclass(frozen=True, slots=True)

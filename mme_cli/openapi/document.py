@@ -17,12 +17,13 @@ from mme_facts.api import (
     KEY_OPERATIONS,
     LEAST_TIMEOUT_SECONDS,
     OPERATIONS,
+    PREFER_HEADER,
     REQUEST_TIMEOUT_HEADER,
     STICKY_KEY_HEADER,
     STICKY_KEY_PATTERN,
     Operation,
 )
-from mme_facts.grammar import ID_PATTERN, VERSION_PATTERN
+from mme_facts.grammar import ID_PATTERN, RESULT_PATTERN, VERSION_PATTERN
 from mme_facts.limits import api_binary_body_bytes
 from mme_facts.problems import CONTENT_TYPE, PROBLEMS, TYPE_PREFIX
 from mme_tenancy.api_keys import IssuedKey
@@ -53,6 +54,11 @@ _BINARY: Schema = {"contentMediaType": "application/octet-stream"}
 _NAMES: Mapping[str, Schema] = {
     "tenant": {"description": "Id of the tenant.", "schema": {"type": "string", "pattern": f"^{ID_PATTERN}$"}, "example": "acme"},
     "model": {"description": "Id of the model.", "schema": {"type": "string", "pattern": f"^{ID_PATTERN}$"}, "example": "iris"},
+    "result": {
+        "description": "Id of the answer.",
+        "schema": {"type": "string", "pattern": f"^{RESULT_PATTERN}$"},
+        "example": "0123456789abcdef" * 2,
+    },
     "version": {
         "description": "Id of the version: its number and the first digits of the artifact's SHA-256.",
         "schema": {"type": "string", "pattern": f"^{VERSION_PATTERN}$"},
@@ -67,12 +73,15 @@ _HEADERS: Mapping[str, Schema] = {
         "schema": {"type": "string", "enum": ["true"]},
     },
     "Cache-Control": {"description": "`no-store`: the answer holds a secret.", "schema": {"type": "string"}},
+    "Location": {"description": "Where the answer will be, relative to this call's address.", "schema": {"type": "string"}},
+    "Preference-Applied": {"description": "`respond-async`: the answer comes later.", "schema": {"type": "string"}},
     "X-Mme-Version": {"description": "Id of the version that answered.", "schema": {"type": "string"}},
     "X-Mme-Attempts": {"description": "How often the endpoint was asked.", "schema": {"type": "integer", "minimum": 1}},
 }
 
 _HEADER_SCHEMAS: Mapping[str, Schema] = {
     STICKY_KEY_HEADER: {"type": "string", "pattern": f"^(?:{STICKY_KEY_PATTERN})$"},
+    PREFER_HEADER: {"type": "string"},
     REQUEST_TIMEOUT_HEADER: {"type": "number", "minimum": LEAST_TIMEOUT_SECONDS},
 }
 """Headers of requests that are a call's own."""
@@ -197,6 +206,7 @@ def _schemas() -> dict[str, Schema]:
     for name, record in (("DeletedModel", "Model"), ("RetiredVersion", "Version")):
         schemas.components[name] = _with_note(schemas.components[record])
     schemas.components["OpenApi"] = {"type": "object", "required": ["openapi", "info", "paths"], "description": "An OpenAPI 3.1 document."}
+    schemas.components["Running"] = _RUNNING
     schemas.components["Problem"] = _PROBLEM
     bodies = request_shapes(max_artifact_bytes=ARTIFACT_BYTES, frameworks=FRAMEWORKS)
     return {**schemas.components, **{name: shape.schema() for name, shape in bodies.items()}}
@@ -221,6 +231,14 @@ def _with_note(schema: Schema) -> Schema:
         "required": [*schema["required"], "cached_copies"],
         "examples": [{**example, "cached_copies": CACHED_COPIES}],
     }
+
+
+_RUNNING: Schema = {
+    "type": "object",
+    "description": "A request whose answer is still to come.",
+    "required": ["state"],
+    "properties": {"state": {"type": "string", "enum": ["running"], "description": "how far it is"}},
+}
 
 
 _PROBLEM: Schema = {

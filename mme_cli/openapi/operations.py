@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from mme_facts.api import REQUEST_TIMEOUT_HEADER, STICKY_KEY_HEADER
+from mme_facts.api import PREFER_HEADER, REQUEST_TIMEOUT_HEADER, STICKY_KEY_HEADER
 
 __all__ = ["ANSWERS", "COMMON", "Answer", "Contract"]
 
@@ -186,11 +186,12 @@ ANSWERS: Mapping[str, Contract] = {
     ),
     "invoke_model": Contract(
         {
+            202: Answer("The answer comes later, at `Location`.", "Running", ("Location", "Preference-Applied", "Retry-After")),
             200: Answer(
                 "The model's answer, as the model gave it; in base64 to a call without an `Accept` header.",
                 None,
                 ("X-Mme-Version", "X-Mme-Attempts"),
-            )
+            ),
         },
         (
             *_MODEL,
@@ -204,8 +205,25 @@ ANSWERS: Mapping[str, Contract] = {
         any_body=True,
         headers={
             STICKY_KEY_HEADER: "While a canary runs, requests with the same value go to the same version; such as a user's id.",
+            PREFER_HEADER: "With `respond-async` among the preferences the answer comes later; others are ignored.",
             REQUEST_TIMEOUT_HEADER: "So many seconds the caller waits; a model that is still being loaded then is answered for with 503.",
         },
+    ),
+    "get_result": Contract(
+        {
+            200: Answer("The model's answer, as the invocation would have given it.", None, ("X-Mme-Version", "X-Mme-Attempts")),
+            202: Answer("The answer is still to come.", "Running", ("Retry-After",)),
+        },
+        (
+            *_MODEL,
+            *_DELETED,
+            "not-found",
+            "no-active-version",
+            "model-rejected-input",
+            "model-failed",
+            "answer-too-large",
+            "model-loading",
+        ),
     ),
     "get_openapi": Contract({200: Answer("The document, for this deployment.", "OpenApi")}, ()),
 }

@@ -20,6 +20,7 @@ __all__ = [
     "apigateway_client",
     "dynamodb_client",
     "events_client",
+    "lambda_client",
     "logs_client",
     "runtime_client",
     "s3_client",
@@ -53,7 +54,14 @@ def events_client(session: boto3.Session) -> EventsClient:
     return client
 
 
-def s3_client(session: boto3.Session) -> S3Client:
+def lambda_client(session: boto3.Session) -> Any:
+    """Lambda's client, for events: short timeouts, because a caller waits; the stubs of it are no dependency of ours."""
+    config = Config(retries={"mode": "standard", "total_max_attempts": 3}, connect_timeout=_CONNECT_SECONDS, read_timeout=5)
+    client: Any = session.client
+    return client("lambda", config=config)
+
+
+def s3_client(session: boto3.Session, *, read_timeout_seconds: float = 60) -> S3Client:
     """The bucket's client.
 
     It signs with Signature Version 4 for the regional, virtual-hosted endpoint: a URL that is signed for the global
@@ -64,7 +72,7 @@ def s3_client(session: boto3.Session) -> S3Client:
         s3={"addressing_style": "virtual", "us_east_1_regional_endpoint": "regional"},
         retries={"mode": "standard", "total_max_attempts": 4},
         connect_timeout=_CONNECT_SECONDS,
-        read_timeout=60,
+        read_timeout=read_timeout_seconds,
         request_checksum_calculation="when_required",
     )
     return session.client("s3", config=config)
