@@ -283,7 +283,7 @@ class TenantApi(Construct):
         }
         root = api.root
         for operation in (*OPERATIONS, *KEY_OPERATIONS) if self.asks_for_keys else OPERATIONS:
-            keyed = self.asks_for_keys and operation.function is Function.INVOCATION
+            keyed = self.asks_for_keys and operation.id == "invoke_model"
             root.resource_for_path(operation.path).add_method(
                 operation.method, integrations[operation.function], api_key_required=keyed or None
             )

@@ -58,6 +58,8 @@ def test_every_asynchronous_invocation_has_a_queue_for_what_fails_for_good_and_e
         function = of_type("AWS::Lambda::Function")[target["Arn"]["Fn::GetAtt"][0]]
         assert target["DeadLetterConfig"]["Arn"] == function["DeadLetterConfig"]["TargetArn"]
         queues.add(target["DeadLetterConfig"]["Arn"]["Fn::GetAtt"][0])
+    (own,) = of_type("AWS::Lambda::EventInvokeConfig").values()
+    queues.add(of_type("AWS::Lambda::Function")[own["FunctionName"]["Ref"]]["DeadLetterConfig"]["TargetArn"]["Fn::GetAtt"][0])
     assert queues == set(of_type("AWS::SQS::Queue"))
     watched = [
         dimension["Value"]["Fn::GetAtt"][0]

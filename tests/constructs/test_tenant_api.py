@@ -79,12 +79,13 @@ def test_the_routes_are_the_documented_ones_and_no_more(api):
         ("GET", "/tenants/{tenant}/models/{model}/versions/{version}"),
         ("POST", "/tenants/{tenant}/models/{model}/versions/{version}/complete"),
         ("POST", "/tenants/{tenant}/models/{model}/invocations"),
+        ("GET", "/tenants/{tenant}/results/{result}"),
         ("POST", "/tenants/{tenant}/models/{model}/activate"),
         ("DELETE", "/tenants/{tenant}/models/{model}/versions/{version}"),
         ("DELETE", "/tenants/{tenant}/models/{model}"),
         ("DELETE", "/tenants/{tenant}"),
     }
-    assert len(OPERATIONS) == 14
+    assert len(OPERATIONS) == 15
 
 
 def test_every_method_demands_a_signature(api):
@@ -96,7 +97,7 @@ def test_invocations_go_to_the_invocation_function_and_the_rest_to_onboarding(ap
         integration = json.dumps(properties["Integration"]["Uri"])
         assert properties["Integration"]["Type"] == "AWS_PROXY"
         assert properties["Integration"]["TimeoutInMillis"] == 29_000
-        assert ("ApiInvocationFunction" if path.endswith("/invocations") else "ApiOnboardingFunction") in integration
+        assert ("ApiInvocationFunction" if path.endswith(("/invocations", "/results/{result}")) else "ApiOnboardingFunction") in integration
 
 
 def test_bodies_are_binary_and_the_stage_is_v1(api):
@@ -157,6 +158,7 @@ def test_the_accounts_logging_role_is_left_alone_unless_asked(api, synthesize_st
 def test_functions_share_runtime_code_and_environment(api):
     functions = [copy.deepcopy(_function(api, name)) for name in ("onboarding", "invocation")]
     assert functions[0]["Environment"]["Variables"].pop(variables.RETIRED_SECONDS) == str(7 * 86_400)
+    assert functions[1]["Environment"]["Variables"].pop(variables.RESULT_SECONDS) == str(300 + 90)
     for properties in functions:
         assert (properties["Runtime"], properties["Architectures"]) == ("python3.13", ["arm64"])
         assert set(properties["Environment"]["Variables"]) - {variables.TENANT_ROLE_ARN} == {

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import aws_cdk as cdk
 import pytest
 
@@ -107,3 +109,29 @@ def test_without_isolation_the_function_invokes_with_its_own_rights(synthesize):
     assert not [name for name in platform.resources("AWS::IAM::Role") if name.startswith("ApiIsolation")]
     for function in platform.resources("AWS::Lambda::Function").values():
         assert variables.TENANT_ROLE_ARN not in function["Properties"]["Environment"]["Variables"]
+
+
+def _objects(platform, prefix):
+    (policy,) = _policies(platform, prefix)
+    return [statement for statement in policy["Statement"] if "s3:PutObject" in statement["Action"]]
+
+
+def test_a_session_keeps_answers_below_its_tenants_part_only_and_the_function_keeps_none(platform):
+    (statement,) = _objects(platform, "ApiIsolation")
+    assert set(statement["Action"]) == {"s3:GetObject", "s3:PutObject"}
+    assert json.dumps(statement["Resource"]).count("/results/${aws:PrincipalTag/tenant}/*") == 1
+    assert _objects(platform, "ApiInvocation") == []
+
+
+def test_the_function_may_send_events_to_itself_and_to_no_other_function(platform):
+    ((_, policy),) = [item for item in platform.resources("AWS::IAM::Policy").items() if item[0].startswith("ApiInvokeItself")]
+    (statement,) = policy["Properties"]["PolicyDocument"]["Statement"]
+    (name,) = [name for name in platform.resources("AWS::Lambda::Function") if name.startswith("ApiInvocation")]
+    assert (statement["Action"], statement["Resource"]) == ("lambda:InvokeFunction", {"Fn::GetAtt": [name, "Arn"]})
+    (events,) = platform.resources("AWS::Lambda::EventInvokeConfig").values()
+    assert (events["Properties"]["MaximumRetryAttempts"], events["Properties"]["MaximumEventAgeInSeconds"]) == (1, 300)
+
+
+def test_without_isolation_the_function_keeps_the_answers_itself(synthesize):
+    (statement,) = _objects(_synthesize(synthesize, isolation=False), "ApiInvocation")
+    assert json.dumps(statement["Resource"]).count("/results/*") == 1

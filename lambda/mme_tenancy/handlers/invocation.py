@@ -138,8 +138,13 @@ class Invocations:
         if self.deferred is not None and header_of(event, "Prefer") is not None and _wants_later(event):
             request.check()
             kept = {
-                "model": model, "content_type": request.content_type, "accept": request.accept, "traceparent": trace.traceparent,
-                "sticky_key": key, "api_key": api_key, "seconds": header_of(event, REQUEST_TIMEOUT_HEADER),
+                "model": model,
+                "content_type": request.content_type,
+                "accept": request.accept,
+                "traceparent": trace.traceparent,
+                "sticky_key": key,
+                "api_key": api_key,
+                "seconds": header_of(event, REQUEST_TIMEOUT_HEADER),
                 "line": {name: line.fields.get(name) for name in ("request_id", "trace_id", "xray_trace_id", "sampled", "caller")},
             }
             return _accept(self.deferred(), tenant, kept, body, deadline, line)
