@@ -75,7 +75,7 @@ WILDCARD_PATTERNS = {
     r"arn:aws:s3:::[^/*]+/([a-z]+/)?models/\*/\*/v\*-\*\.tar\.gz": "the artifact of a version that was rejected, to be deleted",
     r"arn:aws:s3:::[^/*]+/incoming/\*": "uploads of every tenant and version",
     r"arn:aws:s3:::[^/*]+/incoming/\$\{aws:PrincipalTag/tenant\}/\*": "one tenant's uploads; the literal part ends in a slash",
-    r"arn:aws:s3:::[^/*]+/results/\$\{aws:PrincipalTag/tenant\}/\*": "one tenant's answers that come later; the literal part ends in a slash",
+    r"arn:aws:s3:::[^/*]+/results/\$\{aws:PrincipalTag/tenant\}/\*": "one tenant's later answers; the literal part ends in a slash",
     r"arn:aws:s3:::[^/*]+/heat/\*": "windows of heat, named by pool and time",
     r"arn:aws:s3:::accesslogs[^/*]+/artifacts/\*": "S3 names the access logs that it writes",
     r"arn:aws:s3:::prod-eu-central-1-starport-layer-bucket/\*": "image layers, which ECR names and serves from this bucket",
