@@ -18,7 +18,8 @@ __all__ = ["TENANT", "DedicatedEndpoint", "allow_components", "allow_models", "o
 
 TENANT = f"${{aws:PrincipalTag/{TENANT_TAG}}}"
 """IAM's name for the tenant in the session's tag."""
-_INVOKE = ["sagemaker:InvokeEndpoint"]
+_INVOKE = ["sagemaker:InvokeEndpoint", "sagemaker:InvokeEndpointWithResponseStream"]
+"""Streaming has an action of its own in the Service Authorization Reference; its API reference names InvokeEndpoint: both are given."""
 
 
 class DedicatedEndpoint(Protocol):

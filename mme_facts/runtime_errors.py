@@ -4,8 +4,10 @@ from __future__ import annotations
 
 __all__ = [
     "INTERNAL_FAILURE",
+    "INTERNAL_STREAM_FAILURE",
     "MODEL_ERROR",
     "MODEL_NOT_READY",
+    "MODEL_STREAM_ERROR",
     "SERVICE_UNAVAILABLE",
     "STATUS",
     "VALIDATION_ERROR",
@@ -17,6 +19,10 @@ MODEL_ERROR = "ModelError"
 """The container answered 4xx or 5xx or not in time; carries OriginalStatusCode and OriginalMessage."""
 MODEL_NOT_READY = "ModelNotReadyException"
 """The target model is still being downloaded or loaded: wait and retry."""
+MODEL_STREAM_ERROR = "ModelStreamError"
+"""The container broke off an answer that it streams, or took too long for it; comes within the stream."""
+INTERNAL_STREAM_FAILURE = "InternalStreamFailure"
+"""SageMaker broke off an answer that is streamed; comes within the stream."""
 INTERNAL_FAILURE = "InternalFailure"
 SERVICE_UNAVAILABLE = "ServiceUnavailable"
 """No instance can answer now: retry."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol, Self, TypeVar, overload
@@ -28,6 +28,7 @@ from mme_tenancy.invocation_path import Addressee, InvocationPath, Lookup, PathS
 from mme_tenancy.request_line import RequestLine
 from mme_tenancy.routes import Target
 from mme_tenancy.serializers import Json, Serializer
+from mme_tenancy.streaming import AnswerStream
 
 __all__ = ["Answer", "AsyncTenantClient", "Path", "TenantClient"]
 
@@ -57,6 +58,21 @@ class Path(Protocol):
         """Invoke a tenant's model, as `InvocationPath.invoke`."""
         ...
 
+    def stream(
+        self,
+        tenant: str,
+        model: str,
+        request: InvocationRequest,
+        *,
+        deadline: float,
+        first_deadline: float,
+        opened: Callable[[Served], None] = ...,
+        ended: Callable[[TenancyError | None, int], None] = ...,
+        began: Callable[[Target, bool | None], None] = ...,
+    ) -> AnswerStream:
+        """Invoke a tenant's model and have its answer part by part, as `InvocationPath.stream`."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Answer:
@@ -80,7 +96,8 @@ class Answer:
 class TenantClient:
     """Invokes tenants' models at SageMaker, by the routes of the registry; safe for threads.
 
-    It needs ``dynamodb:BatchGetItem`` on the registry's table and ``sagemaker:InvokeEndpoint``; with ``dynamodb:Query`` on the partition
+    It needs ``dynamodb:BatchGetItem`` on the registry's table and ``sagemaker:InvokeEndpoint``, for streams
+    ``sagemaker:InvokeEndpointWithResponseStream``; with ``dynamodb:Query`` on the partition
     ``CHANGES`` routes are read again only when they changed. With a session of a role of `TenantAccess`
     it serves that session's tenant and no other: IAM confines it, and `ForbiddenError` says so of another tenant. With ``tenant_role_arn``
     it opens such a session for each tenant it acts for, so that a mistake of the application cannot cross tenants. Close it, or use it in a
@@ -167,13 +184,7 @@ class TenantClient:
         Raises:
             TenancyError: one of its kinds, each a row of `mme_facts.problems`.
         """
-        try:
-            check_tenant_id(tenant)
-            check_model_id(model)
-        except GrammarError as error:
-            raise InvalidRequestError.of_grammar(error) from error
-        if not timeout_seconds > 0:
-            raise InvalidRequestError.of_field("timeout_seconds", timeout_seconds, "a number above 0")
+        _check(tenant, model, timeout_seconds=timeout_seconds)
         request = InvocationRequest(body, content_type, accept, idempotent=idempotent)
         key = repr(random.random()) if sticky_key is None else sticky_key  # noqa: S311 - spreads requests, protects nothing
         if self._log is None:
@@ -195,6 +206,63 @@ class TenantClient:
             raise
         line.write(_OK)
         return answer
+
+    def stream(
+        self,
+        tenant: str,
+        model: str,
+        body: bytes,
+        *,
+        content_type: str | None = None,
+        accept: str | None = None,
+        timeout_seconds: float = _TIMEOUT_SECONDS,
+        first_part_seconds: float | None = None,
+        idempotent: bool = True,
+    ) -> AnswerStream:
+        """Invoke a model with a placement of its own and get its answer part by part, as it comes.
+
+        It returns when the first part is there. Failures until then are retried by the rules of `invoke`; later ones end the answer with
+        an error, because a caller may have used what came. The active version answers, never a canary.
+
+        Args:
+            tenant: the tenant's id.
+            model: the model's id.
+            body: the payload, at most 6,291,456 bytes.
+            content_type: its media type; ``None`` leaves it to the container.
+            accept: media type of the answer; ``None`` leaves it to the container.
+            timeout_seconds: when the whole answer is no longer wanted.
+            first_part_seconds: when its first part is no longer wanted. Default: ``timeout_seconds``.
+            idempotent: whether the model may work on the payload twice when an answer is lost before it began.
+
+        Raises:
+            InvalidRequestError: a shared endpoint serves the model; nothing was sent.
+            TenancyError: one of its kinds, each a row of `mme_facts.problems`.
+        """
+        first = timeout_seconds if first_part_seconds is None else first_part_seconds
+        _check(tenant, model, timeout_seconds=timeout_seconds, first_part_seconds=first)
+        request, now = InvocationRequest(body, content_type, accept, idempotent=idempotent), self._clock.monotonic()
+        call = partial(self._path.stream, tenant, model, request, deadline=now + timeout_seconds, first_deadline=now + first)
+        if self._log is None:
+            return call()
+        line = RequestLine(self._clock, _LINE, self._log)
+        line.fields |= {"tenant": tenant, "model": model, "bytes_in": len(body), "sampled": True}
+
+        def ended(error: TenancyError | None, size_bytes: int) -> None:
+            line.fields["bytes_out"] = size_bytes
+            if error is not None:
+                line.failed(error)
+            line.write(_OK if error is None else error.problem.status)
+
+        try:
+            return call(opened=line.ended, ended=ended, began=line.began)
+        except TenancyError as error:
+            line.failed(error)
+            line.write(error.problem.status)
+            raise
+        except BaseException as error:
+            line.fields |= {"problem": _INTERNAL.slug, "exception": type(error).__name__}
+            line.write(_INTERNAL.status)
+            raise
 
     def _deadline(self, timeout_seconds: float) -> float:
         return self._clock.monotonic() + timeout_seconds
@@ -220,6 +288,22 @@ class TenantClient:
         kind = serializer.content_type
         answer = self.invoke(tenant, model, serializer.dump(value), content_type=kind, accept=kind, **options)
         return serializer.load(ModelReply(answer.body, answer.content_type))
+
+
+def _close_unread(opening: Future[AnswerStream]) -> None:
+    if not opening.cancelled() and opening.exception() is None:
+        opening.result().close()
+
+
+def _check(tenant: str, model: str, **seconds: float) -> None:
+    try:
+        check_tenant_id(tenant)
+        check_model_id(model)
+    except GrammarError as error:
+        raise InvalidRequestError.of_grammar(error) from error
+    for name, value in seconds.items():
+        if not value > 0:
+            raise InvalidRequestError.of_field(name, value, "a number above 0")
 
 
 def _or_forbidden(look_up: Lookup) -> Lookup:
@@ -280,6 +364,24 @@ class AsyncTenantClient:
     async def predict(self, tenant: str, model: str, value: Any, **options: Any) -> Any:
         """As `TenantClient.predict`."""
         return await self._run(partial(self._client.predict, tenant, model, value, **options))
+
+    async def stream(self, tenant: str, model: str, body: bytes, **options: Any) -> AsyncIterator[bytes]:
+        """As `TenantClient.stream`: iterate over it. Whoever leaves before its end should close it (``aclosing``), as any such iterator."""
+        opening = self._threads.submit(partial(self._client.stream, tenant, model, body, **options))
+        try:
+            parts = await asyncio.shield(asyncio.wrap_future(opening))
+        except asyncio.CancelledError:
+            opening.add_done_callback(_close_unread)
+            raise
+        try:
+            while (part := await self._run(partial(next, parts, None))) is not None:
+                yield part
+        finally:
+            # Not on this thread: a part may be waited for on another, and closing waits for that.
+            try:
+                self._threads.submit(parts.close)
+            except RuntimeError:
+                parts.close()
 
     async def _run(self, call: Callable[[], _A]) -> _A:
         return await asyncio.get_running_loop().run_in_executor(self._threads, call)

@@ -28,6 +28,7 @@ __all__ = [
     "ModelNotFoundError",
     "ModelRejectedInputError",
     "NoActiveVersionError",
+    "NotStreamedError",
     "PayloadTooLargeError",
     "QuotaExceededError",
     "RequestInProgressError",
@@ -121,6 +122,18 @@ class InvalidRequestError(TenancyError):
     def of_grammar(cls, error: GrammarError) -> Self:
         """The error for a name outside the grammar."""
         return cls.of_field(error.field, error.value, error.allowed)
+
+
+class NotStreamedError(InvalidRequestError):
+    """A shared endpoint serves the model, and SageMaker streams no answers of those (400)."""
+
+    def __init__(self, model: str) -> None:
+        super().__init__(
+            f"model {model!r} is served by a shared endpoint, and SageMaker streams none of those: use invoke or a dedicated placement",
+            field="model",
+            value=model,
+            allowed="a model whose active version has an inference component of its own",
+        )
 
 
 class UnsupportedMediaTypeError(InvalidRequestError):

@@ -13,7 +13,7 @@ from mme_tenancy.errors import InvalidRequestError, PayloadTooLargeError, Tenanc
 from mme_tenancy.retries import RULES, Failure, RetryBudget, RuntimeFault, classify
 from mme_tenancy.routes import Target
 
-__all__ = ["InvocationRequest", "Invoker", "ModelReply", "Outcome", "Runtime"]
+__all__ = ["InvocationRequest", "Invoker", "ModelReply", "ModelStream", "Outcome", "Runtime"]
 
 _HEADER_CHARACTERS = 1024
 _LEAST_ATTEMPT_SECONDS = 0.2
@@ -62,11 +62,28 @@ class ModelReply:
     memory_bytes: int | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelStream(ModelReply):
+    """A model's answer while it comes: ``body`` is its first part, empty if the answer is.
+
+    Attributes:
+        more: waits at most so many seconds for the next part; ``None`` at the end. Raises `RuntimeFault`.
+        close: gives the connection back, or up if there is more to come.
+    """
+
+    more: Callable[[float], bytes | None]
+    close: Callable[[], None]
+
+
 class Runtime(Protocol):
     """SageMaker's runtime: one attempt, no retry."""
 
     def invoke(self, target: Target, request: InvocationRequest, timeout_seconds: float) -> ModelReply:
         """Send the request once and wait at most about ``timeout_seconds``; raises `RuntimeFault`."""
+        ...
+
+    def stream(self, target: Target, request: InvocationRequest, timeout_seconds: float) -> ModelStream:
+        """Send the request to a component once and wait at most about ``timeout_seconds`` for the first part; raises `RuntimeFault`."""
         ...
 
 
@@ -119,10 +136,16 @@ class Invoker:
         self._clock = clock
         self._random = random
 
-    def invoke(self, target: Target, request: InvocationRequest, *, deadline: float) -> Outcome:
+    def invoke(self, target: Target, request: InvocationRequest, *, deadline: float, stream: bool = False) -> Outcome:
         """Invoke ``target`` until it answers, a rule ends it, or ``deadline`` comes.
 
         The first attempt is always made, with what time there is.
+
+        Args:
+            target: where the request goes.
+            request: the request.
+            deadline: when the answer is wanted, or its first part, on the monotonic clock.
+            stream: whether the answer is wanted part by part: the reply is a `ModelStream`, and nothing is sent again once it began.
 
         Raises:
             PayloadTooLargeError: the body is above SageMaker's limit.
@@ -131,12 +154,13 @@ class Invoker:
         request.check()
         failures: Counter[Failure] = Counter()
         attempts, waited = 0, 0.0
+        send: Callable[[Target, InvocationRequest, float], ModelReply] = self._runtime.stream if stream else self._runtime.invoke
         while True:
             attempts += 1
             began = self._clock.monotonic()
             timeout = max(deadline - began, _LEAST_ATTEMPT_SECONDS)
             try:
-                reply = self._runtime.invoke(target, request, timeout)
+                reply = send(target, request, timeout)
             except RuntimeFault as fault:
                 failure = classify(fault)
                 rule = RULES[failure]

@@ -8,20 +8,31 @@ A component that is gone has no tags, so to a tenant's session it is one that it
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from mme_tenancy.clock import Clock
-from mme_tenancy.errors import ForbiddenError, ModelNotFoundError, NoActiveVersionError, TenantNotFoundError, UnavailableError
+from mme_tenancy.errors import (
+    ForbiddenError,
+    ModelNotFoundError,
+    NoActiveVersionError,
+    NotStreamedError,
+    TenancyError,
+    TenantNotFoundError,
+    UnavailableError,
+)
 from mme_tenancy.fairness import Fairness, Limits, Turn
-from mme_tenancy.invocation import InvocationRequest, Invoker, Outcome
+from mme_tenancy.invocation import InvocationRequest, Invoker, ModelStream, Outcome
 from mme_tenancy.registry import Registry, model_key, tenant_key
 from mme_tenancy.retries import RULES, Failure
 from mme_tenancy.route_changes import RouteChanges, part_of
 from mme_tenancy.routes import Model, Route, Target
 from mme_tenancy.stale_cache import Freshness, StaleCache
 from mme_tenancy.tenants import Tenant
+
+if TYPE_CHECKING:
+    from mme_tenancy.streaming import AnswerStream
 
 __all__ = ["Addressee", "InvocationPath", "Lookup", "PathSettings", "Served", "Tenancy", "looked_up_in"]
 
@@ -193,9 +204,7 @@ class InvocationPath:
             addressee.check_key(api_key)
         route, limits = self._route(addressee, tenant, model)
         served = self._once(tenant, route, limits, request, deadline, sticky_key, began)
-        if served.outcome.failure is not Failure.TARGET_GONE and (
-            served.outcome.failure is not Failure.REFUSED or served.target.component is None
-        ):
+        if not _may_have_moved(served):
             return served
         route, limits = self._route(self._in_time(self._addressees.refresh, key, deadline), tenant, model)
         if route.choose(sticky_key) == served.target or self._clock.monotonic() >= deadline:
@@ -207,6 +216,92 @@ class InvocationPath:
             return read(key, deadline=deadline)
         except TimeoutError as error:
             raise UnavailableError("the model's route was not there in time: try again", retry_after_seconds=2) from error
+
+    def stream(
+        self,
+        tenant: str,
+        model: str,
+        request: InvocationRequest,
+        *,
+        deadline: float,
+        first_deadline: float,
+        opened: Callable[[Served], None] = lambda _served: None,
+        ended: Callable[[TenancyError | None, int], None] = lambda _error, _bytes: None,
+        began: Callable[[Target, bool | None], None] = lambda _target, _canary: None,
+    ) -> AnswerStream:
+        """Invoke a tenant's model and have its answer part by part, from the active version alone: canaries are shared.
+
+        Args:
+            tenant: its id.
+            model: the model's id.
+            request: the request.
+            deadline: when the whole answer is wanted, on the monotonic clock.
+            first_deadline: when its first part is wanted; until then the retry rules apply.
+            opened: told how the request ended once the first part is there, or in its stead what failed.
+            ended: told once, at the end of an answer that began, what the caller got instead of the rest, and how many bytes came.
+            began: told where the request goes before it goes there.
+
+        Raises:
+            InvalidRequestError: a shared endpoint serves the model.
+            TenancyError: as `invoke`, and what kept the first part from coming.
+        """
+        from mme_tenancy.streaming import AnswerStream
+
+        request.check()
+        key = (tenant, model)
+        first_deadline = min(first_deadline, deadline)
+        route, limits = self._route(self._in_time(self._addressees.get, key, first_deadline), tenant, model)
+        served, turn, hold = self._open(tenant, model, route, limits, request, first_deadline, began)
+        if _may_have_moved(served):
+            route, limits = self._route(self._in_time(self._addressees.refresh, key, first_deadline), tenant, model)
+            if route.active != served.target and self._clock.monotonic() < first_deadline:
+                again, turn, hold = self._open(tenant, model, route, limits, request, first_deadline, began)
+                served = _joined(served, again)
+        outcome = served.outcome
+        with hold:
+            opened(served)
+            reply = outcome.answer()
+            assert isinstance(reply, ModelStream), "a stream was asked for"
+            hold = hold.pop_all()
+
+        def end(failure: Failure | None, error: TenancyError | None, size_bytes: int) -> None:
+            with hold:
+                if failure in _MODEL_IS_TO_BLAME:
+                    turn.blame()
+                elif failure is None:
+                    turn.answer()
+            ended(error, size_bytes)
+
+        return AnswerStream(
+            reply, version=served.target.version, attempts=outcome.attempts, clock=self._clock, deadline=deadline, ended=end
+        )
+
+    def _open(
+        self,
+        tenant: str,
+        model: str,
+        route: Route,
+        limits: Limits,
+        request: InvocationRequest,
+        deadline: float,
+        began: Callable[[Target, bool | None], None],
+    ) -> tuple[Served, Turn, ExitStack]:
+        """How the request ended, and what is held for its answer: nothing if there is none."""
+        target = route.active
+        if target.component is None:
+            raise NotStreamedError(model)
+        began(target, None if route.canary is None else False)
+        # A stream outlives this call and may be read on another thread: only its turn is held, rights are needed to sign alone.
+        acting = nullcontext() if self._tenancy is None else self._tenancy.acting_as(tenant, deadline=deadline)
+        with ExitStack() as hold:
+            turn = hold.enter_context(self._fairness.turn(tenant, target.key, limits, resident=True))
+            patient = deadline - self._clock.monotonic() >= _PATIENT_SECONDS
+            with acting:
+                outcome = self._invoker.invoke(target, request, deadline=deadline, stream=True)
+            if outcome.reply is None:
+                _tell(turn, outcome, patient=patient)
+                hold.close()
+            return Served(target, None if route.canary is None else False, outcome), turn, hold.pop_all()
 
     def _once(
         self,
@@ -241,6 +336,11 @@ class InvocationPath:
             raise NoActiveVersionError(model)
         quotas = addressee.tenant.quotas
         return addressee.model.route, Limits(quotas.requests_per_second, quotas.in_flight, quotas.cold_loads)
+
+
+def _may_have_moved(served: Served) -> bool:
+    failure = served.outcome.failure
+    return failure is Failure.TARGET_GONE or (failure is Failure.REFUSED and served.target.component is not None)
 
 
 def _tell(turn: Turn, outcome: Outcome, *, patient: bool) -> None:

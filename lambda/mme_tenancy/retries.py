@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from mme_facts.runtime_errors import MODEL_ERROR, MODEL_NOT_READY, VALIDATION_ERROR
+from mme_facts.runtime_errors import INTERNAL_STREAM_FAILURE, MODEL_ERROR, MODEL_NOT_READY, MODEL_STREAM_ERROR, VALIDATION_ERROR
 from mme_tenancy.errors import (
     InvocationTimeoutError,
     ModelFailedError,
@@ -178,7 +178,9 @@ def classify(fault: RuntimeFault) -> Failure:
         return Failure.WORKER_DIED if status in _WORKER_DIED_STATUSES else Failure.MODEL_FAILED
     if fault.code == "ReadTimeout":
         return Failure.TIMED_OUT
-    if fault.code == "ConnectionLost":
+    if fault.code == MODEL_STREAM_ERROR:
+        return Failure.MODEL_FAILED
+    if fault.code in ("ConnectionLost", INTERNAL_STREAM_FAILURE):
         return Failure.CONNECTION_LOST
     if fault.code == "NotConnected" or fault.http_status >= 500:
         return Failure.UNAVAILABLE

@@ -14,7 +14,7 @@ from mme_tenancy.artifacts import StoredPart, Upload, UploadedObject, UploadGone
 from mme_tenancy.clock import Clock, timestamp
 from mme_tenancy.errors import WriteConflictError
 from mme_tenancy.idempotency import IdempotencyKey, IdempotencyRecord
-from mme_tenancy.invocation import InvocationRequest, ModelReply
+from mme_tenancy.invocation import InvocationRequest, ModelReply, ModelStream
 from mme_tenancy.registry import Change, Key, Page, Record
 from mme_tenancy.retries import RuntimeFault
 from mme_tenancy.routes import Model, Target
@@ -323,6 +323,12 @@ class ScriptedRuntime:
         self._script = list(script)
         self._attempt: Callable[[], None] = (lambda: clock.sleep(attempt_seconds)) if clock else (lambda: None)
         self.calls: list[tuple[Target, InvocationRequest, float]] = []
+
+    def stream(self, target: Target, request: InvocationRequest, timeout_seconds: float) -> ModelStream:
+        """The next entry of the script, which must be a stream."""
+        reply = self.invoke(target, request, timeout_seconds)
+        assert isinstance(reply, ModelStream), "the script has a whole answer where a stream was asked for"
+        return reply
 
     def invoke(self, target: Target, request: InvocationRequest, timeout_seconds: float) -> ModelReply:
         """The next entry of the script."""

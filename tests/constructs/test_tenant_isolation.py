@@ -82,6 +82,17 @@ def test_a_session_reaches_nothing_else(platform):
     assert decide(policy, denied) == [False] * len(denied)
 
 
+def test_a_session_streams_from_its_tenants_components_and_from_nothing_else(platform):
+    (policy,) = _policies(platform, "ApiIsolation")
+
+    def streaming(request):
+        return Request("sagemaker:InvokeEndpointWithResponseStream", request.resource, request.keys)
+
+    assert decide(policy, [streaming(_component("acme")), streaming(_invoke(endpoint=DEDICATED))]) == [True] * 2
+    denied = [_component("globex"), _component("acme", tenant="acme-evil"), _invoke(OWN), _invoke(), _invoke(OWN, endpoint=DEDICATED)]
+    assert decide(policy, [streaming(request) for request in denied]) == [False] * len(denied)
+
+
 def test_the_function_itself_may_not_invoke_and_opens_tagged_sessions_only(platform):
     (policy,) = _policies(platform, "ApiInvocation")
     requests = [_invoke(OWN, tenant=None), _invoke(OWN), Request("sts:AssumeRole", ROLE, {})]

@@ -283,11 +283,16 @@ def test_a_client_reaches_the_component_that_its_route_names_and_no_other_tenant
     keys, lines = session("acme"), []
     theirs = boto3.Session(keys.access_key_id, keys.secret_access_key, keys.session_token, region_name=bench.cloud.region)
     with TenantClient(table_name=table, session=theirs, log=lines.append) as client:
-        assert client.invoke("acme", "own", b"1,2", content_type="text/csv").version == version
+        whole = client.invoke("acme", "own", b"1,2", content_type="text/csv")
+        assert whole.version == version
         for model in ("crossed", "gone"):
             with pytest.raises(UnavailableError):
                 client.invoke("acme", model, b"1,2", content_type="text/csv")
-    written = [json.loads(line) for line in lines]
+        written = [json.loads(line) for line in lines]
+        with client.stream("acme", "own", b"1,2", content_type="text/csv") as answer:
+            assert b"".join(answer) == whole.body
+        with pytest.raises(UnavailableError):
+            client.stream("acme", "crossed", b"1,2", content_type="text/csv")
     assert [(line["placement"], line["component"]) for line in written] == [
         ("dedicated", component) for component in (OWNERS["acme"], OWNERS["globex"], "c-gone")
     ]

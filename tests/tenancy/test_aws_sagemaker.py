@@ -11,10 +11,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import boto3
 import pytest
 
+from mme_local.eventstream import frame
 from mme_tenancy.aws.clients import runtime_client
 from mme_tenancy.aws.sagemaker import SageMakerRuntime
 from mme_tenancy.invocation import InvocationRequest, ModelReply
-from mme_tenancy.retries import RuntimeFault
+from mme_tenancy.retries import Failure, RuntimeFault, classify
 from mme_tenancy.routes import Target
 
 TARGET = Target("endpoint-a", "AllTraffic", "v1-0123456789ab", "acme/iris/v1-0123456789ab.tar.gz")
@@ -44,10 +45,18 @@ class Handler(BaseHTTPRequestHandler):
             return
         status, headers, body = entry
         self.send_response(status)
-        for name, value in {**headers, "Content-Length": str(len(body))}.items():
+        chunked = "Transfer-Encoding" in headers
+        for name, value in (headers if chunked else {**headers, "Content-Length": str(len(body))}).items():
             self.send_header(name, value)
         self.end_headers()
-        self.wfile.write(body)
+        if not chunked:
+            self.wfile.write(body)
+            return
+        # One chunk, and the rest never comes.
+        self.wfile.write(b"%x\r\n%s\r\n" % (len(body), body))
+        self.wfile.flush()
+        if headers["X-Then"] == "silence":
+            self.server.over.wait(30)
 
     def log_message(self, *arguments):
         pass
@@ -195,3 +204,79 @@ def test_a_request_to_a_component_names_it_and_no_target_model(endpoint, runtime
     assert path == "/endpoints/endpoint-a/invocations"
     assert headers["X-Amzn-SageMaker-Inference-Component"] == "acme-iris-1"
     assert "X-Amzn-SageMaker-Target-Model" not in headers
+
+
+COMPONENT = replace(TARGET, component="acme-iris-1")
+
+
+def events(*parts, error=None):
+    """What a stream of these parts is on the wire, ended by an error if there is one."""
+    frames = [frame({":message-type": "event", ":event-type": "PayloadPart"}, part) for part in parts]
+    if error is not None:
+        frames.append(frame({":message-type": "exception", ":exception-type": error}, b'{"Message": "secret"}'))
+    headers = {"Content-Type": "application/vnd.amazon.eventstream", "X-Amzn-SageMaker-Content-Type": "text/plain"}
+    return 200, headers, b"".join(frames)
+
+
+def read(stream, seconds=5):
+    parts = [stream.body]
+    while (part := stream.more(seconds)) is not None:
+        parts.append(part)
+    stream.close()
+    return parts
+
+
+def test_a_components_answer_comes_part_by_part_and_its_connection_is_used_again(endpoint, runtime):
+    endpoint.script = [events(b"one", b"", b"two")]
+    for _ in range(2):
+        stream = runtime.stream(COMPONENT, InvocationRequest(b"1,2", "text/csv", traceparent="00-1"), 10)
+        assert (read(stream), stream.content_type) == ([b"one", b"two"], "text/plain")
+    path, headers, body = endpoint.requests[0]
+    assert (path, body) == ("/endpoints/endpoint-a/invocations-response-stream", b"1,2")
+    assert headers["X-Amzn-SageMaker-Inference-Component"] == "acme-iris-1"
+    assert "X-Amzn-SageMaker-Target-Model" not in headers
+
+
+def test_an_empty_answer_is_a_stream_without_parts(endpoint, runtime):
+    endpoint.script = [events()]
+    assert read(runtime.stream(COMPONENT, InvocationRequest(b"1"), 10)) == [b""]
+
+
+def test_nothing_is_streamed_from_a_shared_endpoint(endpoint, runtime):
+    with pytest.raises(ValueError, match="shared endpoint"):
+        runtime.stream(TARGET, InvocationRequest(b"1"), 10)
+    assert endpoint.requests == []
+
+
+@pytest.mark.parametrize(
+    ("code", "failure"), [("ModelStreamError", Failure.MODEL_FAILED), ("InternalStreamFailure", Failure.CONNECTION_LOST)]
+)
+def test_an_error_within_a_stream_keeps_its_code_and_not_its_text(endpoint, runtime, code, failure):
+    endpoint.script = [events(b"one", error=code), events(error=code)]
+    stream = runtime.stream(COMPONENT, InvocationRequest(b"1"), 10)
+    with pytest.raises(RuntimeFault) as within:
+        stream.more(5)
+    with pytest.raises(RuntimeFault) as at_once:
+        runtime.stream(COMPONENT, InvocationRequest(b"1"), 10)
+    for caught in (within, at_once):
+        assert (caught.value.code, classify(caught.value)) == (code, failure)
+        assert ("secret" in str(caught.value)) is (code == "InternalStreamFailure")
+
+
+def test_an_error_instead_of_a_stream_keeps_its_code(endpoint, runtime):
+    endpoint.script = [error(429, "ThrottlingException")]
+    with pytest.raises(RuntimeFault) as caught:
+        runtime.stream(COMPONENT, InvocationRequest(b"1"), 10)
+    assert (caught.value.code, caught.value.http_status) == ("ThrottlingException", 429)
+
+
+@pytest.mark.parametrize(("then", "code"), [("silence", "ReadTimeout"), ("end", "ConnectionLost")])
+def test_a_stream_that_stops_is_given_up_in_time(endpoint, runtime, then, code):
+    status, headers, body = events(b"one")
+    endpoint.script = [(status, {**headers, "Transfer-Encoding": "chunked", "X-Then": then}, body)]
+    stream = runtime.stream(COMPONENT, InvocationRequest(b"1"), 10)
+    assert stream.body == b"one"
+    with pytest.raises(RuntimeFault) as caught:
+        stream.more(0.3)
+    assert caught.value.code == code
+    stream.close()

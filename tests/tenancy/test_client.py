@@ -2,12 +2,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
+from contextlib import aclosing
 
 import numpy as np
 import pytest
 
 from mme_tenancy.client import AsyncTenantClient
-from mme_tenancy.errors import InvalidRequestError, ModelNotFoundError, TenantNotFoundError, ThrottledError
+from mme_tenancy.errors import InvalidRequestError, ModelNotFoundError, NotStreamedError, TenantNotFoundError, ThrottledError
 from mme_tenancy.serializers import AnswerUnreadableError, Csv, Json, Numpy
 from mme_tenancy.testing_client import FakeTenantClient
 
@@ -144,3 +146,90 @@ def test_a_request_that_ends_in_no_error_of_the_tree_has_its_line_too(error):
     assert (line["tenant"], line["status"], line["failed"], line["problem"]) == ("acme", 500, 1, "internal-error")
     assert line["exception"] == type(error).__name__
     assert "payload" not in lines[0]
+
+
+def tokens(body):
+    yield from (bytes([byte]) for byte in body)
+
+
+@pytest.fixture
+def lines():
+    return []
+
+
+@pytest.fixture
+def streaming(lines):
+    client = FakeTenantClient(log=lines.append)
+    client.serve("acme", "echo", lambda body: body)
+    client.serve_stream("acme", "tokens", tokens)
+    return client
+
+
+def test_an_answer_is_streamed_with_one_line_at_its_end(streaming, lines):
+    with streaming.stream("acme", "tokens", b"abc", accept="text/plain") as answer:
+        assert (answer.content_type, next(answer), lines) == ("text/plain", b"a", [])
+        assert list(answer) == [b"b", b"c"]
+    (line,) = map(json.loads, lines)
+    assert (line["status"], line["bytes_in"], line["bytes_out"], line["placement"], line["attempts"]) == (200, 3, 3, "dedicated", 1)
+
+
+def test_a_stream_that_is_left_has_its_line(streaming, lines):
+    with streaming.stream("acme", "tokens", b"abc") as answer:
+        next(answer)
+    assert [json.loads(line)["bytes_out"] for line in lines] == [1]
+
+
+def test_a_stream_that_is_refused_has_its_line(streaming, lines):
+    for model, error in (("echo", NotStreamedError), ("none", ModelNotFoundError)):
+        with pytest.raises(error):
+            streaming.stream("acme", model, b"1")
+    streaming.fail_next(ThrottledError("slow down", retry_after_seconds=1))
+    with pytest.raises(ThrottledError):
+        streaming.stream("acme", "tokens", b"1")
+    with pytest.raises(TenantNotFoundError):
+        streaming.stream("globex", "tokens", b"1")
+    assert [json.loads(line)["status"] for line in lines] == [400, 404, 429, 404]
+
+
+@pytest.mark.parametrize("options", [{"timeout_seconds": 0}, {"first_part_seconds": -1}])
+def test_a_stream_has_time_or_is_refused(streaming, options):
+    with pytest.raises(InvalidRequestError, match=next(iter(options))):
+        streaming.stream("acme", "tokens", b"1", **options)
+
+
+def test_the_asynchronous_client_streams_and_a_stream_that_is_left_ends(streaming, lines):
+    async def scenario():
+        async with AsyncTenantClient(streaming) as several:
+            parts = [part async for part in several.stream("acme", "tokens", b"abc")]
+            async with aclosing(several.stream("acme", "tokens", b"abc")) as left:
+                parts.append(await anext(left))
+            with pytest.raises(NotStreamedError):
+                await anext(several.stream("acme", "echo", b"abc"))
+        return parts
+
+    assert asyncio.run(scenario()) == [b"a", b"b", b"c", b"a"]
+    assert sorted(json.loads(line).get("bytes_out", 0) for line in lines) == [0, 1, 3]
+
+
+def test_a_stream_whose_caller_is_cancelled_before_it_began_is_closed(streaming, lines):
+    waiting, go_on = threading.Event(), threading.Event()
+
+    def slow(body):
+        waiting.set()
+        go_on.wait(30)
+        yield body
+
+    streaming.serve_stream("acme", "slow", slow)
+
+    async def scenario():
+        several = AsyncTenantClient(streaming)
+        first = asyncio.ensure_future(anext(several.stream("acme", "slow", b"abc")))
+        await asyncio.to_thread(waiting.wait, 30)
+        first.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await first
+        go_on.set()
+        await asyncio.to_thread(several._threads.shutdown)
+
+    asyncio.run(scenario())
+    assert [json.loads(line)["bytes_out"] for line in lines] == [0]

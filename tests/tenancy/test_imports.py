@@ -46,6 +46,7 @@ PURE = (
     "settings",
     "shapes",
     "stale_cache",
+    "streaming",
     "sweep",
     "sweep_ports",
     "tar_walk",

@@ -10,10 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mme_tenancy.errors import (
+    InvocationTimeoutError,
     ModelFailedError,
     ModelLoadingError,
     ModelNotFoundError,
+    ModelRejectedInputError,
     NoActiveVersionError,
+    NotStreamedError,
     PayloadTooLargeError,
     TenantDeletedError,
     TenantNotFoundError,
@@ -21,7 +24,7 @@ from mme_tenancy.errors import (
     UnavailableError,
 )
 from mme_tenancy.fairness import Breaker, Fairness
-from mme_tenancy.invocation import InvocationRequest, Invoker, ModelReply
+from mme_tenancy.invocation import InvocationRequest, Invoker, ModelReply, ModelStream
 from mme_tenancy.invocation_path import Addressee, InvocationPath, looked_up_in
 from mme_tenancy.registry import Change
 from mme_tenancy.retries import Failure, RuntimeFault
@@ -349,3 +352,170 @@ class TestDedicated:
         clock.sleep(1.99)
         path._addressees.refresh(("acme", "iris"))
         assert invoke(path, clock).outcome.answer() == REPLY
+
+
+class Script:
+    """A stream whose parts are scripted; a fault among them is raised."""
+
+    def __init__(self, *parts):
+        self.parts, self.closed, self.waits = list(parts), 0, []
+
+    def reply(self):
+        return ModelStream(self.more(0) or b"", "text/plain", more=self.more, close=self.close)
+
+    def more(self, seconds):
+        self.waits.append(seconds)
+        part = self.parts.pop(0) if self.parts else None
+        if isinstance(part, RuntimeFault):
+            raise part
+        return part
+
+    def close(self):
+        self.closed += 1
+
+
+class TestStream:
+    """Answers part by part."""
+
+    ROUTE = TestDedicated.ROUTE
+    BROKEN = RuntimeFault("ModelStreamError")
+
+    @pytest.fixture(autouse=True)
+    def dedicated(self, registry):
+        reroute(registry, self.ROUTE)
+
+    @pytest.fixture
+    def ended(self):
+        return []
+
+    @pytest.fixture
+    def stream(self, clock, ended):
+        def stream(path, seconds=30.0, first=10.0, **options):
+            now = clock.monotonic()
+            return path.stream(
+                "acme",
+                "iris",
+                REQUEST,
+                deadline=now + seconds,
+                first_deadline=now + first,
+                ended=lambda error, size: ended.append((error and error.problem.slug, size)),
+                **options,
+            )
+
+        return stream
+
+    def test_its_parts_come_one_by_one_and_its_end_is_told_once(self, make_path, stream, ended):
+        script = Script(b"one", b"two")
+        path, runtime = make_path(script.reply())
+        answer = stream(path)
+        assert (answer.version, answer.content_type, answer.attempts, ended) == (self.ROUTE.version, "text/plain", 1, [])
+        assert [*answer, *answer] == [b"one", b"two"]
+        answer.close()
+        assert (ended, script.closed) == ([(None, 6)], 1)
+        assert runtime.calls[0][2] == 10
+
+    def test_until_its_first_part_the_retry_rules_apply(self, make_path, stream):
+        path, _ = make_path(RuntimeFault("ThrottlingException", 400), Script(b"one").reply())
+        answer = stream(path)
+        assert (list(answer), answer.attempts) == ([b"one"], 2)
+
+    def test_the_first_part_has_a_deadline_of_its_own(self, make_path, stream, clock):
+        path, _ = make_path(RuntimeFault("ModelNotReadyException", 429))
+        began = clock.monotonic()
+        with pytest.raises(ModelLoadingError):
+            stream(path, first=3)
+        assert clock.monotonic() - began <= 3
+
+    @pytest.mark.parametrize(
+        ("fault", "kind", "slug"),
+        [
+            (BROKEN, ModelFailedError, "model-failed"),
+            (RuntimeFault("InternalStreamFailure"), UnavailableError, "unavailable"),
+            (RuntimeFault("ConnectionLost"), UnavailableError, "unavailable"),
+            (RuntimeFault("ReadTimeout"), InvocationTimeoutError, "timeout"),
+        ],
+    )
+    def test_what_breaks_it_later_ends_it_and_nothing_is_sent_again(self, make_path, stream, ended, fault, kind, slug):
+        script = Script(b"one", fault, b"two")
+        path, runtime = make_path(script.reply())
+        answer = stream(path)
+        assert next(answer) == b"one"
+        with pytest.raises(kind):
+            next(answer)
+        assert (list(answer), ended, script.closed, len(runtime.calls)) == ([], [(slug, 3)], 1, 1)
+
+    def test_the_whole_of_it_has_a_deadline(self, make_path, stream, clock, ended):
+        script = Script(b"one", b"two", b"three")
+        path, _ = make_path(script.reply())
+        answer = stream(path, seconds=5)
+        next(answer)
+        clock.sleep(4)
+        next(answer)
+        assert script.waits[-1] == pytest.approx(1, abs=0.1)
+        clock.sleep(1)
+        with pytest.raises(InvocationTimeoutError):
+            next(answer)
+        assert ended == [("timeout", 6)]
+
+    def test_it_holds_its_place_among_the_requests_under_way_until_it_is_closed(self, make_path, registry, clock, stream, ended):
+        before = registry.tenant("acme")
+        registry.write(Change(before, replace(before, quotas=replace(before.quotas, in_flight=1), rev=before.rev + 1)))
+        scripts = [Script(b"one", b"two"), Script(b"one")]
+        path, _ = make_path(*(script.reply() for script in scripts))
+        with stream(path) as answer:
+            next(answer)
+            with pytest.raises(ThrottledError, match="under way"):
+                stream(path)
+        assert (ended, scripts[0].closed, scripts[0].parts) == ([(None, 3)], 1, [b"two"])
+        assert list(stream(path)) == [b"one"]
+
+    def test_a_failure_before_it_holds_nothing(self, make_path, registry, stream):
+        before = registry.tenant("acme")
+        registry.write(Change(before, replace(before, quotas=replace(before.quotas, in_flight=1), rev=before.rev + 1)))
+        path, _ = make_path(RuntimeFault("ModelError", 424, 400), Script(b"one").reply())
+        with pytest.raises(ModelRejectedInputError):
+            stream(path)
+        assert list(stream(path)) == [b"one"]
+
+    def test_a_model_that_keeps_breaking_it_off_rests(self, make_path, clock, stream):
+        path, _ = make_path(*(Script(b"one", self.BROKEN).reply() for _ in range(2)), fairness=Fairness(clock, breaker=Breaker(failures=2)))
+        for _ in range(2):
+            with pytest.raises(ModelFailedError):
+                list(stream(path))
+        with pytest.raises(ModelFailedError, match="rest"):
+            stream(path)
+
+    def test_a_shared_model_is_refused_before_anything_is_sent(self, make_path, registry, stream, ended):
+        reroute(registry, OLD)
+        path, runtime = make_path(REPLY)
+        with pytest.raises(NotStreamedError, match="shared endpoint") as caught:
+            stream(path)
+        assert (caught.value.field, caught.value.problem.status, runtime.calls, ended) == ("model", 400, [], [])
+
+    def test_it_comes_from_the_active_version_whatever_canary_there_is(self, make_path, registry, stream):
+        reroute(registry, replace(self.ROUTE, canary=Canary(NEW.endpoint, NEW.variant, NEW.version, NEW.target_model, 99)))
+        path, _ = make_path(*(Script(b"one").reply() for _ in range(5)))
+        began = []
+        assert [list(stream(path, began=lambda *told: began.append(told))) for _ in range(5)] == [[b"one"]] * 5
+        assert began == [(self.ROUTE.active, False)] * 5
+
+    def test_a_component_that_is_gone_makes_it_follow_the_route(self, make_path, registry, stream):
+        moved = replace(self.ROUTE, component="acme-iris-2")
+        path, _ = make_path(Script(b"one").reply(), TestDedicated.DENIED, Script(b"two").reply(), TestDedicated.DENIED)
+        assert list(stream(path)) == [b"one"]
+        reroute(registry, moved)
+        answer = stream(path)
+        assert (list(answer), answer.attempts) == ([b"two"], 2)
+        with pytest.raises(UnavailableError):
+            stream(path)
+        reroute(registry, OLD)
+        with pytest.raises(NotStreamedError):
+            stream(path)
+
+    def test_it_is_opened_as_the_tenant_and_read_as_nobody(self, make_path, stream):
+        acting, during = Acting(), []
+        path, runtime = make_path(Script(b"one").reply(), tenancy=acting)
+        stream_once = runtime.stream
+        runtime.stream = lambda *arguments: during.append(acting.now) or stream_once(*arguments)
+        answer = stream(path)
+        assert (during, acting.now, list(answer)) == (["acme"], None, [b"one"])

@@ -90,6 +90,16 @@ def application(client: TenantClient) -> list[list[str]]:
     return client.predict("acme", "iris", [[answer.version, 2]], serializer=Csv())
 
 
+def streamed(client: TenantClient) -> list[bytes]:
+    with client.stream("acme", "assistant", b"1", timeout_seconds=30, first_part_seconds=2) as answer:
+        first: bytes = next(answer)
+        return [first, answer.version.encode(), *answer]
+
+
+async def streamed_at_once(client: AsyncTenantClient) -> list[bytes]:
+    return [part async for part in client.stream("acme", "assistant", b"1")]
+
+
 async def service() -> Answer:
     client = TenantClient(table_name="registry", settings=PathSettings(routes=8), log=print)
     async with AsyncTenantClient(client) as several:

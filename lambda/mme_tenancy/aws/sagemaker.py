@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from botocore.eventstream import ParserError as EventParserError
 from botocore.exceptions import (
     ClientError,
     ConnectTimeoutError,
@@ -15,9 +17,12 @@ from botocore.exceptions import (
     ReadTimeoutError,
 )
 from botocore.exceptions import ConnectionError as BotoConnectionError
+from botocore.response import StreamingBody
+from urllib3.exceptions import HTTPError as TransportError
+from urllib3.exceptions import ReadTimeoutError as TransportTimeoutError
 
-from mme_facts.runtime_errors import MODEL_ERROR
-from mme_tenancy.invocation import InvocationRequest, ModelReply
+from mme_facts.runtime_errors import MODEL_ERROR, MODEL_STREAM_ERROR
+from mme_tenancy.invocation import InvocationRequest, ModelReply, ModelStream
 from mme_tenancy.retries import RuntimeFault
 from mme_tenancy.routes import Target
 
@@ -32,6 +37,9 @@ least is the time without which no attempt begins."""
 _ROUNDED_SECONDS = 0.05
 """So much a timeout may be rounded up: a caller who waits 5 s has 4.999 s left when the request is sent."""
 
+_ERRORS = (ClientError, HTTPClientError, BotoConnectionError, IncompleteReadError)
+_STREAM_ERRORS = (*_ERRORS, TransportError, EventParserError, OSError)
+"""botocore hands on what its transport raises while it reads a stream, and what is cut in the middle is no event."""
 _LOGGED_CHARACTERS = 300
 _MEMORY = re.compile(r"(?:^|[,;\s])mme-memory-bytes=(\d{1,15})(?:$|[,;\s])")
 
@@ -53,10 +61,7 @@ class SageMakerRuntime:
 
     def invoke(self, target: Target, request: InvocationRequest, timeout_seconds: float) -> ModelReply:
         """Send the request once and wait at most about ``timeout_seconds``; raises `RuntimeFault`."""
-        # The one thing of a request that SageMaker hands on to the container as it is (API reference: InvokeEndpoint, CustomAttributes).
-        trace = None if request.traceparent is None else f"traceparent={request.traceparent}"
-        headers = {"ContentType": request.content_type, "Accept": request.accept, "CustomAttributes": trace}
-        arguments: dict[str, Any] = {name: value for name, value in headers.items() if value is not None}
+        arguments = _arguments(request)
         if target.component is None:
             arguments["TargetModel"] = target.target_model
         else:
@@ -64,14 +69,26 @@ class SageMakerRuntime:
         try:
             answer = self._client(timeout_seconds).invoke_endpoint(EndpointName=target.endpoint, Body=request.body, **arguments)
             return ModelReply(answer["Body"].read(), answer.get("ContentType"), _memory_bytes(answer.get("CustomAttributes", "")))
-        except ClientError as error:
-            raise _fault(error) from error
-        except ReadTimeoutError as error:
-            raise RuntimeFault("ReadTimeout") from error
-        except (EndpointConnectionError, ConnectTimeoutError) as error:
-            raise RuntimeFault("NotConnected") from error
-        except (HTTPClientError, BotoConnectionError, IncompleteReadError) as error:
-            raise RuntimeFault("ConnectionLost") from error
+        except _ERRORS as error:
+            raise _fault_of(error) from error
+
+    def stream(self, target: Target, request: InvocationRequest, timeout_seconds: float) -> ModelStream:
+        """Send the request to a component once and wait at most about ``timeout_seconds`` for the first part; raises `RuntimeFault`."""
+        if target.component is None:
+            raise ValueError(f"{target.target_model} is served by a shared endpoint, which streams nothing: stream from a component")
+        try:
+            answer = self._client(timeout_seconds).invoke_endpoint_with_response_stream(
+                EndpointName=target.endpoint, InferenceComponentName=target.component, Body=request.body, **_arguments(request)
+            )
+        except _ERRORS as error:
+            raise _fault_of(error) from error
+        parts = _Parts(answer["Body"])
+        try:
+            first = parts.next(timeout_seconds) or b""
+        except RuntimeFault:
+            parts.close()
+            raise
+        return ModelStream(first, answer.get("ContentType"), more=parts.next, close=parts.close)
 
     def _client(self, timeout_seconds: float) -> SageMakerRuntimeClient:
         fitting = [seconds for seconds in _TIMEOUTS_SECONDS if seconds <= timeout_seconds + _ROUNDED_SECONDS]
@@ -79,6 +96,51 @@ class SageMakerRuntime:
         if seconds not in self._clients:
             self._clients[seconds] = self._make_client(seconds)
         return self._clients[seconds]
+
+
+class _Parts:
+    """The parts of an event stream that hold something."""
+
+    def __init__(self, events: Any) -> None:
+        self._events, self._iterator = events, iter(events)
+        # botocore's own way to a response's socket; event streams have none.
+        self._body = StreamingBody(events._raw_stream, 0)  # noqa: SLF001
+
+    def next(self, timeout_seconds: float) -> bytes | None:
+        """The next part, ``None`` at the end; raises `RuntimeFault`."""
+        with suppress(AttributeError):
+            # A response that has been read whole has no socket any more.
+            self._body.set_socket_timeout(max(timeout_seconds, 0.001))
+        try:
+            for event in self._iterator:
+                part: bytes = event.get("PayloadPart", {}).get("Bytes", b"")
+                if part:
+                    return part
+        except _STREAM_ERRORS as error:
+            raise _fault_of(error) from error
+        return None
+
+    def close(self) -> None:
+        """Give the connection up unless all was read."""
+        self._events.close()
+
+
+def _arguments(request: InvocationRequest) -> dict[str, Any]:
+    # The one thing of a request that SageMaker hands on to the container as it is (API reference: InvokeEndpoint, CustomAttributes).
+    trace = None if request.traceparent is None else f"traceparent={request.traceparent}"
+    headers = {"ContentType": request.content_type, "Accept": request.accept, "CustomAttributes": trace}
+    return {name: value for name, value in headers.items() if value is not None}
+
+
+def _fault_of(error: Exception) -> RuntimeFault:
+    match error:
+        case ClientError():
+            return _fault(error)
+        case ReadTimeoutError() | TransportTimeoutError():
+            return RuntimeFault("ReadTimeout")
+        case EndpointConnectionError() | ConnectTimeoutError():
+            return RuntimeFault("NotConnected")
+    return RuntimeFault("ConnectionLost")
 
 
 def _memory_bytes(custom_attributes: str) -> int | None:
@@ -95,5 +157,5 @@ def _fault(error: ClientError) -> RuntimeFault:
     told = response.get("Error", {})
     code = told.get("Code", "")
     # The message of a ModelError quotes the container, which may quote the payload.
-    message = "" if code == MODEL_ERROR else str(told.get("Message", ""))[:_LOGGED_CHARACTERS]
+    message = "" if code in (MODEL_ERROR, MODEL_STREAM_ERROR) else str(told.get("Message", ""))[:_LOGGED_CHARACTERS]
     return RuntimeFault(code, response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0), response.get("OriginalStatusCode"), message)
