@@ -112,7 +112,8 @@ def _canonical_path(raw_path: str) -> str:
     return quote(path, safe="/-_.~")
 
 
-@lru_cache(maxsize=256)
+# As many as tenants whose sessions call in turn: each has keys of its own.
+@lru_cache(maxsize=4096)
 def _signing_key(secret: str, date: str, region: str, service: str) -> bytes:
     key = f"AWS4{secret}".encode()
     for part in (date, region, service, "aws4_request"):
