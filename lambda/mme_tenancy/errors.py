@@ -28,7 +28,6 @@ __all__ = [
     "ModelNotFoundError",
     "ModelRejectedInputError",
     "NoActiveVersionError",
-    "NotStreamedError",
     "PayloadTooLargeError",
     "QuotaExceededError",
     "RequestInProgressError",
@@ -123,12 +122,10 @@ class InvalidRequestError(TenancyError):
         """The error for a name outside the grammar."""
         return cls.of_field(error.field, error.value, error.allowed)
 
-
-class NotStreamedError(InvalidRequestError):
-    """A shared endpoint serves the model, and SageMaker streams no answers of those (400)."""
-
-    def __init__(self, model: str) -> None:
-        super().__init__(
+    @classmethod
+    def of_shared(cls, model: str) -> InvalidRequestError:
+        """The error for a stream of a model that a shared endpoint serves: SageMaker streams no answers of those."""
+        return cls(
             f"model {model!r} is served by a shared endpoint, and SageMaker streams none of those: use invoke or a dedicated placement",
             field="model",
             value=model,

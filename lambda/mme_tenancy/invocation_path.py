@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Protocol
 from mme_tenancy.clock import Clock
 from mme_tenancy.errors import (
     ForbiddenError,
+    InvalidRequestError,
     ModelNotFoundError,
     NoActiveVersionError,
-    NotStreamedError,
     TenancyError,
     TenantNotFoundError,
     UnavailableError,
@@ -289,7 +289,7 @@ class InvocationPath:
         """How the request ended, and what is held for its answer: nothing if there is none."""
         target = route.active
         if target.component is None:
-            raise NotStreamedError(model)
+            raise InvalidRequestError.of_shared(model)
         began(target, None if route.canary is None else False)
         # A stream outlives this call and may be read on another thread: only its turn is held, rights are needed to sign alone.
         acting = nullcontext() if self._tenancy is None else self._tenancy.acting_as(tenant, deadline=deadline)

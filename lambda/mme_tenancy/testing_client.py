@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from mme_facts.grammar import VersionId
 from mme_tenancy.client import TenantClient
 from mme_tenancy.clock import Clock
-from mme_tenancy.errors import ModelNotFoundError, NotStreamedError, TenancyError, TenantNotFoundError
+from mme_tenancy.errors import InvalidRequestError, ModelNotFoundError, TenancyError, TenantNotFoundError
 from mme_tenancy.invocation import InvocationRequest, ModelReply, ModelStream, Outcome
 from mme_tenancy.invocation_path import Served
 from mme_tenancy.routes import Target
@@ -88,7 +88,7 @@ class _Models:
         request.check()
         answer = self.streams.get((tenant, model))
         if answer is None and (tenant, model) in self.models:
-            raise NotStreamedError(model)
+            raise InvalidRequestError.of_shared(model)
         self.seen.append(SeenRequest(tenant, model, request, ""))
         target = Target("fake", "AllTraffic", _VERSION, f"{tenant}/{model}/{_VERSION}.tar.gz", "fake")
         began(target, None)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from mme_tenancy.client import AsyncTenantClient
-from mme_tenancy.errors import InvalidRequestError, ModelNotFoundError, NotStreamedError, TenantNotFoundError, ThrottledError
+from mme_tenancy.errors import InvalidRequestError, ModelNotFoundError, TenantNotFoundError, ThrottledError
 from mme_tenancy.serializers import AnswerUnreadableError, Csv, Json, Numpy
 from mme_tenancy.testing_client import FakeTenantClient
 
@@ -180,7 +180,7 @@ def test_a_stream_that_is_left_has_its_line(streaming, lines):
 
 
 def test_a_stream_that_is_refused_has_its_line(streaming, lines):
-    for model, error in (("echo", NotStreamedError), ("none", ModelNotFoundError)):
+    for model, error in (("echo", InvalidRequestError), ("none", ModelNotFoundError)):
         with pytest.raises(error):
             streaming.stream("acme", model, b"1")
     streaming.fail_next(ThrottledError("slow down", retry_after_seconds=1))
@@ -203,7 +203,7 @@ def test_the_asynchronous_client_streams_and_a_stream_that_is_left_ends(streamin
             parts = [part async for part in several.stream("acme", "tokens", b"abc")]
             async with aclosing(several.stream("acme", "tokens", b"abc")) as left:
                 parts.append(await anext(left))
-            with pytest.raises(NotStreamedError):
+            with pytest.raises(InvalidRequestError):
                 await anext(several.stream("acme", "echo", b"abc"))
         return parts
 

@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mme_tenancy.errors import (
+    InvalidRequestError,
     InvocationTimeoutError,
     ModelFailedError,
     ModelLoadingError,
     ModelNotFoundError,
     ModelRejectedInputError,
     NoActiveVersionError,
-    NotStreamedError,
     PayloadTooLargeError,
     TenantDeletedError,
     TenantNotFoundError,
@@ -488,7 +488,7 @@ class TestStream:
     def test_a_shared_model_is_refused_before_anything_is_sent(self, make_path, registry, stream, ended):
         reroute(registry, OLD)
         path, runtime = make_path(REPLY)
-        with pytest.raises(NotStreamedError, match="shared endpoint") as caught:
+        with pytest.raises(InvalidRequestError, match="shared endpoint") as caught:
             stream(path)
         assert (caught.value.field, caught.value.problem.status, runtime.calls, ended) == ("model", 400, [], [])
 
@@ -509,7 +509,7 @@ class TestStream:
         with pytest.raises(UnavailableError):
             stream(path)
         reroute(registry, OLD)
-        with pytest.raises(NotStreamedError):
+        with pytest.raises(InvalidRequestError):
             stream(path)
 
     def test_it_is_opened_as_the_tenant_and_read_as_nobody(self, make_path, stream):
