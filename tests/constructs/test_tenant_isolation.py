@@ -45,9 +45,10 @@ def _policies(platform, prefix):
     roles = {name: f"arn:aws:iam::111122223333:role/{name}" for name in platform.resources("AWS::IAM::Role")}
     roles |= {name: ROLE for name in roles if name.startswith("ApiIsolation")}
     tables = dict.fromkeys(platform.resources("AWS::DynamoDB::Table"), "arn:aws:dynamodb:eu-central-1:111122223333:table/registry")
+    buckets = dict.fromkeys(platform.resources("AWS::S3::Bucket"), "arn:aws:s3:::store")
     logs = dict.fromkeys(platform.resources("AWS::Logs::LogGroup"), "arn:aws:logs:eu-central-1:111122223333:log-group:x")
     found = [item["Properties"] for name, item in platform.resources("AWS::IAM::Policy").items() if name.startswith(prefix)]
-    return [resolved(item["PolicyDocument"], given | roles | tables | logs) for item in found]
+    return [resolved(item["PolicyDocument"], given | roles | tables | buckets | logs) for item in found]
 
 
 def _invoke(target_model=None, endpoint=SHARED, tenant="acme", **keys):
@@ -132,6 +133,23 @@ def test_a_session_keeps_answers_below_its_tenants_part_only_and_the_function_ke
     assert set(statement["Action"]) == {"s3:GetObject", "s3:PutObject"}
     assert json.dumps(statement["Resource"]).count("/results/${aws:PrincipalTag/tenant}/*") == 1
     assert _objects(platform, "ApiInvocation") == []
+
+
+@pytest.mark.parametrize(
+    ("action", "key", "allowed"),
+    [
+        ("s3:PutObject", "results/acme/0123.request", True),
+        ("s3:GetObject", "results/acme/0123", True),
+        ("s3:GetObject", "results/globex/0123", False),
+        ("s3:PutObject", "results/globex/0123", False),
+        ("s3:GetObject", "results/acme-evil/0123", False),
+        ("s3:DeleteObject", "results/acme/0123", False),
+        ("s3:GetObject", f"models/{OWN}", False),
+    ],
+)
+def test_a_session_reaches_its_own_tenants_later_answers_and_no_others(platform, action, key, allowed):
+    (policy,) = _policies(platform, "ApiIsolation")
+    assert decide(policy, [Request(action, f"arn:aws:s3:::store/{key}", {"aws:PrincipalTag/tenant": "acme"})]) == [allowed]
 
 
 def test_the_function_may_send_events_to_itself_and_to_no_other_function(platform):

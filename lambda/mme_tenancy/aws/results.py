@@ -14,7 +14,10 @@ if TYPE_CHECKING:
 
 __all__ = ["S3Results"]
 
-_THERE = frozenset({"PreconditionFailed", "412", "ConditionalRequestConflict", "409"})
+_THERE = frozenset({"PreconditionFailed", "412"})
+_MEETING = frozenset({"ConditionalRequestConflict", "409"})
+"""Another write of the same key is under way, which may yet fail: S3 wants the request again (S3 User Guide: Conditional writes)."""
+_PUTS = 3
 _MISSING = frozenset({"NoSuchKey", "404", "AccessDenied", "403"})
 """Without the right to list, which nobody needs here, S3 answers 403 for what is not there."""
 
@@ -34,12 +37,17 @@ class S3Results:
     def put(self, tenant: str, result: str, part: str, content: bytes) -> bool:
         """Write what is not there yet; false if it is."""
         key = result_key(tenant, result, part)
-        try:
-            self._client.put_object(Bucket=self._bucket_name, Key=key, Body=content, ContentType="application/json", IfNoneMatch="*")
-        except ClientError as error:
-            if error.response["Error"]["Code"] in _THERE:
-                return False
-            raise
+        for attempt in range(1, _PUTS + 1):
+            try:
+                self._client.put_object(Bucket=self._bucket_name, Key=key, Body=content, ContentType="application/json", IfNoneMatch="*")
+            except ClientError as error:
+                code = error.response["Error"]["Code"]
+                if code in _THERE:
+                    return False
+                if code not in _MEETING or attempt == _PUTS:
+                    raise
+            else:
+                break
         return True
 
     @or_unavailable
