@@ -28,7 +28,7 @@ pytestmark = pytest.mark.e2e
 
 APP = Path(__file__).parent / "tokens_app"
 SECRET = secrets.token_hex(16)
-NAMES = {"tenant": "globex", "model": "iris", "version": "v1-0123456789ab"}
+NAMES = {"tenant": "globex", "model": "iris", "version": "v1-0123456789ab", "result": "0" * 32}
 OF_TENANTS = [operation for operation in OPERATIONS if "{tenant}" in operation.path]
 
 

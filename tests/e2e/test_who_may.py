@@ -15,7 +15,7 @@ from mme_local import Credentials
 
 TENANT = "/tenants/{tenant}"
 ROUTES = [
-    (operation.method, operation.path.removeprefix(TENANT).format(model="iris", version="v1-0123456789ab"))
+    (operation.method, operation.path.removeprefix(TENANT).format(model="iris", version="v1-0123456789ab", result="0" * 32))
     for operation in OPERATIONS
     if operation.path.startswith(TENANT)
 ]
