@@ -111,7 +111,7 @@ def _warm(platform: SimulatedPlatform, log: TextIO, tell: Callable[[str], object
     }
     at_once = statistics.median(ratio for ratio, _ in ratios["fast"])
     tell(f"against a server that answers at once: p50 ratio {at_once:.3f}, bound {_P50_AT_ONCE_BOUND}")
-    baseline = "boto3's invoke_endpoint on the same endpoint, interleaved"
+    baseline = "boto3's invoke_endpoint on the same endpoint, by a role's session, interleaved"
     at_once_p99 = statistics.median(ratio for _, ratio in ratios["fast"])
     fast = {**conditions, "server": "simulated, at once", "raw_p50_ms": statistics.median(medians["fast"])}
     yield Figure("invoke_p50_ratio", statistics.median(ratio for ratio, _ in ratios["slow"]), "ratio", _P50_BOUND, baseline, conditions)
@@ -177,7 +177,7 @@ def _many(platform: SimulatedPlatform, log: TextIO, tell: Callable[[str], object
         "reading_each_time": round(bad, 3),
     }
     ratio = statistics.median(mine / others for mine, others in zip(rates[1], rates[0], strict=True))
-    baseline = "boto3's invoke_endpoint with as many connections, in slices in turn"
+    baseline = "boto3's invoke_endpoint by a role's session with as many connections, in slices in turn"
     yield Figure("concurrent_throughput_ratio", ratio, "ratio", _THROUGHPUT_BOUND, baseline, conditions, at_least=True)
     grown = max(memory) / memory[0]
     yield Figure("concurrent_memory_growth", grown, "ratio", _GROWTH_BOUND, "after every tenant was seen once", conditions)
