@@ -16,7 +16,7 @@ from botocore.auth import SigV4Auth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
 
-from mme_facts.grammar import ID_PATTERN, VERSION_PATTERN
+from mme_facts.grammar import ID_PATTERN, RESULT_PATTERN, VERSION_PATTERN
 
 
 class SigV4(requests.auth.AuthBase):
@@ -35,13 +35,13 @@ class SigV4(requests.auth.AuthBase):
 
 
 KNOWN, DOOMED = json.loads(os.environ["FUZZ_KNOWN"]), json.loads(os.environ["FUZZ_DOOMED"])
-"""Names of a tenant, model and version that stay, and of those that calls may delete, by the operation."""
+"""Names of a tenant, model, version and later answer that stay, and of those that calls may delete, by the operation."""
 
 
 @schemathesis.hook
 def map_path_parameters(_context: Any, path_parameters: dict[str, Any] | None) -> dict[str, Any] | None:
     """Half of the names that are right become those of the model that is there: other calls end at 404."""
-    for name, rule in (("tenant", ID_PATTERN), ("model", ID_PATTERN), ("version", VERSION_PATTERN)):
+    for name, rule in (("tenant", ID_PATTERN), ("model", ID_PATTERN), ("version", VERSION_PATTERN), ("result", RESULT_PATTERN)):
         _make_known(path_parameters or {}, name, rule)
     return path_parameters
 
