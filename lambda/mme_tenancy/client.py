@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol, Self, TypeVar, overload
@@ -189,21 +190,10 @@ class TenantClient:
         key = repr(random.random()) if sticky_key is None else sticky_key  # noqa: S311 - spreads requests, protects nothing
         if self._log is None:
             return _answer(self._path.invoke(tenant, model, request, deadline=self._deadline(timeout_seconds), sticky_key=key))
-        line = RequestLine(self._clock, _LINE, self._log)
-        line.fields |= {"tenant": tenant, "model": model, "bytes_in": len(body), "sampled": True}
-        try:
+        with self._line(self._log, tenant, model, body) as line:
             served = self._path.invoke(tenant, model, request, deadline=self._deadline(timeout_seconds), sticky_key=key, began=line.began)
             line.ended(served)
             answer = _answer(served)
-        except TenancyError as error:
-            line.failed(error)
-            line.write(error.problem.status)
-            raise
-        except BaseException as error:
-            # Whatever ends it, a request that began has its line: Ctrl-C, or a mistake of ours. It names the kind alone.
-            line.fields |= {"problem": _INTERNAL.slug, "exception": type(error).__name__}
-            line.write(_INTERNAL.status)
-            raise
         line.write(_OK)
         return answer
 
@@ -244,8 +234,6 @@ class TenantClient:
         call = partial(self._path.stream, tenant, model, request, deadline=now + timeout_seconds, first_deadline=now + first)
         if self._log is None:
             return call()
-        line = RequestLine(self._clock, _LINE, self._log)
-        line.fields |= {"tenant": tenant, "model": model, "bytes_in": len(body), "sampled": True}
 
         def ended(error: TenancyError | None, size_bytes: int) -> None:
             line.fields["bytes_out"] = size_bytes
@@ -253,13 +241,22 @@ class TenantClient:
                 line.failed(error)
             line.write(_OK if error is None else error.problem.status)
 
-        try:
+        with self._line(self._log, tenant, model, body) as line:
             return call(opened=line.ended, ended=ended, began=line.began)
+
+    @contextmanager
+    def _line(self, log: Callable[[str], object], tenant: str, model: str, body: bytes) -> Iterator[RequestLine]:
+        """The line of a request that begins; written here if the block raises, whatever ends it: Ctrl-C, or a mistake of ours."""
+        line = RequestLine(self._clock, _LINE, log)
+        line.fields |= {"tenant": tenant, "model": model, "bytes_in": len(body), "sampled": True}
+        try:
+            yield line
         except TenancyError as error:
             line.failed(error)
             line.write(error.problem.status)
             raise
         except BaseException as error:
+            # A mistake's text may quote a payload: the line names the kind alone.
             line.fields |= {"problem": _INTERNAL.slug, "exception": type(error).__name__}
             line.write(_INTERNAL.status)
             raise
