@@ -24,6 +24,7 @@ __all__ = [
     "TELEMETRY",
     "TENANT_ROLE_ARN",
     "USAGE_PLANS",
+    "WARM_UP",
     "CallerSource",
     "Callers",
     "Pool",
@@ -57,6 +58,8 @@ RESULT_SECONDS = "MME_RESULT_SECONDS"
 """After how many seconds an answer that was to come later will not come any more; unset: every request is answered at once."""
 USAGE_PLANS = "MME_USAGE_PLANS"
 """Set: invocations come with the API key of their tenant."""
+WARM_UP = "MME_WARM_UP"
+"""What `mme_facts.warm_up.WarmUpRules.dump` wrote."""
 
 
 @dataclass(frozen=True, slots=True)

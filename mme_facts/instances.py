@@ -25,7 +25,9 @@ __all__ = [
     "instance",
     "instance_types",
     "is_burstable",
+    "load_slots",
     "mme_gpu_types",
+    "models_memory_bytes",
 ]
 
 Architecture = Literal["x86_64", "arm64"]
@@ -37,6 +39,10 @@ LEFT_OUT: Mapping[str, str] = {
 
 _TYPE = re.compile(r"ml\.([a-z][a-z0-9-]*)\.([a-z0-9]+)")
 _BURSTABLE = re.compile(r"t[0-9]+[a-z]*")
+_MODELS_SHARE = 0.8
+"""Of an instance's memory, what models may take; the rest is the system's and the server's."""
+_FEWEST_SLOTS = 2
+_MIB = 1024 * 1024
 _LOCAL_STORAGE_LEFT_OUT = frozenset({"p6e-gb200"})
 """Families outside the catalogue with NVMe disks (Amazon EC2 instance types)."""
 _MME_GPU_TYPES = (
@@ -122,6 +128,21 @@ def instance(name: str) -> InstanceType:
 def mme_gpu_types() -> tuple[str, ...]:
     """The GPU types that AWS documents for multi-model endpoints (Amazon SageMaker AI, Multi-model endpoints: supported instances)."""
     return _MME_GPU_TYPES
+
+
+def models_memory_bytes(instance_type: str) -> int:
+    """Memory of one instance that models may take, bytes: the GPUs' on a type that has some; raises `InstanceTypeError`."""
+    known = instance(instance_type)
+    return int((known.gpu_memory_mib if known.gpus else known.memory_mib) * _MODELS_SHARE) * _MIB
+
+
+def load_slots(instance_type: str) -> int:
+    """Loads at once that one instance is taken to do; raises `InstanceTypeError`.
+
+    AWS publishes no number. Unpacking and loading keep about one processor busy, so it is one a vCPU, at least two: while one model is
+    downloaded, another is loaded.
+    """
+    return max(_FEWEST_SLOTS, instance(instance_type).vcpus)
 
 
 def family(instance_type: str) -> str:

@@ -10,8 +10,17 @@ from mme_facts.environment import Callers, Pool, SweepTimes
 from mme_facts.grammar import check_prefix
 from mme_facts.heat import HeatRules
 from mme_facts.telemetry import LineSettings
+from mme_facts.warm_up import WarmUpRules
 
-__all__ = ["AdmissionSettings", "HeatSettings", "InvocationSettings", "OnboardingSettings", "SettingError", "SweepSettings"]
+__all__ = [
+    "AdmissionSettings",
+    "HeatSettings",
+    "InvocationSettings",
+    "OnboardingSettings",
+    "SettingError",
+    "SweepSettings",
+    "WarmUpFunctionSettings",
+]
 
 
 class SettingError(Exception):
@@ -230,3 +239,30 @@ class HeatSettings:
             ) from error
         groups = tuple(_text(variables, environment.LOG_GROUPS).split(","))
         return cls(_text(variables, environment.BUCKET_NAME), groups, rules)
+
+
+@dataclass(frozen=True, slots=True)
+class WarmUpFunctionSettings:
+    """Settings of the warm-up function.
+
+    Attributes:
+        table_name: the registry's table.
+        bucket_name: where heat lies.
+        rules: what is warmed and how.
+    """
+
+    table_name: str
+    bucket_name: str
+    rules: WarmUpRules
+
+    @classmethod
+    def read(cls, variables: Mapping[str, str]) -> WarmUpFunctionSettings:
+        """Read them; raises `SettingError`."""
+        value = _text(variables, environment.WARM_UP)
+        try:
+            rules = WarmUpRules.load(value)
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise SettingError(
+                f"environment variable {environment.WARM_UP} is {value!r}: it must be what mme_facts.warm_up.WarmUpRules writes ({error})"
+            ) from error
+        return cls(_text(variables, environment.TABLE_NAME), _text(variables, environment.BUCKET_NAME), rules)

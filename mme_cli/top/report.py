@@ -15,7 +15,7 @@ from mme_cli.top.split import Share, Split, Use, split
 from mme_cli.top.usage import Requests, TenantRequests, merged, requests_of
 from mme_facts.grammar import VersionId
 from mme_facts.heat import DEDICATED_POOL
-from mme_facts.instances import InstanceTypeError, instance
+from mme_facts.instances import InstanceTypeError, models_memory_bytes
 from mme_tenancy.clock import Clock
 from mme_tenancy.heat import HeatRange, PoolHeat, read
 
@@ -31,8 +31,6 @@ OTHERS = "*"
 Order = Literal["requests", "cold", "p99", "bytes", "cost"]
 LEAD_SECONDS = 3600
 """Heat before the range that fills the simulated memory."""
-_MODELS_SHARE = 0.8
-"""Of an instance's memory, what models may take; the rest is the system's and the server's."""
 _BATCH = 100
 
 
@@ -187,7 +185,7 @@ def _resident(
 
 def _memory_of(fleet: EndpointFleet | None) -> int:
     try:
-        return int(instance((fleet and fleet.instance_type) or "ml.m5.xlarge").memory_mib * _MODELS_SHARE) << 20
+        return models_memory_bytes((fleet and fleet.instance_type) or "ml.m5.xlarge")
     except InstanceTypeError:
         return _memory_of(None)
 

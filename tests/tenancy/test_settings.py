@@ -5,7 +5,16 @@ import pytest
 from mme_facts.environment import Pool, SweepTimes, dump_pools, dump_sweep_times
 from mme_facts.heat import HeatRules
 from mme_facts.telemetry import MOST_TENANTS, LineSettings
-from mme_tenancy.settings import AdmissionSettings, HeatSettings, InvocationSettings, OnboardingSettings, SettingError, SweepSettings
+from mme_facts.warm_up import WarmUpEndpoint, WarmUpRules
+from mme_tenancy.settings import (
+    AdmissionSettings,
+    HeatSettings,
+    InvocationSettings,
+    OnboardingSettings,
+    SettingError,
+    SweepSettings,
+    WarmUpFunctionSettings,
+)
 
 POOL = Pool("shared", "xgboost", "endpoint-a", "AllTraffic")
 VARIABLES = {
@@ -111,3 +120,25 @@ def test_a_missing_variable_of_the_collector_is_named(name):
 def test_what_the_collector_cannot_be_told_is_named(value):
     with pytest.raises(SettingError, match="MME_HEAT"):
         HeatSettings.read({**HEAT, "MME_HEAT": value})
+
+
+RULES = WarmUpRules((WarmUpEndpoint("xgboost", "endpoint-a", "AllTraffic", 1 << 30, 4),))
+WARM_UP = {"MME_TABLE_NAME": "registry", "MME_BUCKET_NAME": "artifacts", "MME_WARM_UP": RULES.dump()}
+
+
+def test_the_settings_of_warm_up_are_read_typed():
+    assert WarmUpFunctionSettings.read(WARM_UP) == WarmUpFunctionSettings("registry", "artifacts", RULES)
+
+
+@pytest.mark.parametrize("name", WARM_UP)
+def test_a_missing_variable_of_warm_up_is_named(name):
+    with pytest.raises(SettingError, match=f"{name} is missing"):
+        WarmUpFunctionSettings.read({**WARM_UP, name: ""})
+
+
+@pytest.mark.parametrize(
+    "value", ["{", "5", "{}", '{"endpoints": []}', RULES.dump().replace("180.0", "1"), RULES.dump().replace("180.0", '"a"')]
+)
+def test_what_warm_up_cannot_be_told_is_named(value):
+    with pytest.raises(SettingError, match="MME_WARM_UP"):
+        WarmUpFunctionSettings.read({**WARM_UP, "MME_WARM_UP": value})
