@@ -62,6 +62,9 @@ PURE = (
     "versions",
 )
 
+WARM_UP = ("change", "plan", "run", "settings")
+"""The pure modules of the package `mme_tenancy.warm_up`."""
+
 
 WIRED = ("client", "testing_client")
 """What applications import; it brings the AWS adapters."""
@@ -82,6 +85,12 @@ def test_the_package_alone_loads_nothing_of_its_own():
 def test_the_domain_loads_no_boto3():
     loaded = modules_after(f"from mme_tenancy import {', '.join(PURE)}")
     assert {f"mme_tenancy.{module}" for module in PURE} <= loaded
+    assert not loaded & {"boto3", "botocore", "aws_lambda_powertools", "pydantic", "numpy"}
+
+
+def test_the_decisions_of_warm_up_load_no_boto3():
+    loaded = modules_after(f"from mme_tenancy.warm_up import {', '.join(WARM_UP)}")
+    assert {f"mme_tenancy.warm_up.{module}" for module in WARM_UP} <= loaded
     assert not loaded & {"boto3", "botocore", "aws_lambda_powertools", "pydantic", "numpy"}
 
 
