@@ -25,6 +25,7 @@ PURE = (
     "errors",
     "fairness",
     "findings",
+    "fleet_state",
     "fleet_watch",
     "heat",
     "heat_collection",
@@ -62,10 +63,8 @@ PURE = (
     "versions",
 )
 
-WARM_UP = ("change", "plan", "run", "settings")
+WARM_UP = ("change", "plan", "ports", "run", "settings")
 """The pure modules of the package `mme_tenancy.warm_up`."""
-
-
 WIRED = ("client", "testing_client")
 """What applications import; it brings the AWS adapters."""
 
@@ -95,8 +94,9 @@ def test_the_decisions_of_warm_up_load_no_boto3():
 
 
 def test_every_module_of_the_domain_is_looked_at():
-    modules = {path.stem for path in Path(mme_tenancy.__file__).parent.glob("*.py")}
-    assert modules == {"__init__", *PURE, *WIRED}
+    folder = Path(mme_tenancy.__file__).parent
+    assert {path.stem for path in folder.glob("*.py")} == {"__init__", *PURE, *WIRED}
+    assert {path.stem for path in (folder / "warm_up").glob("*.py")} == {"__init__", *WARM_UP}
 
 
 def test_the_invocation_function_loads_no_resolver_and_no_validation_library():
