@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mme_facts.warm_up import WarmUpSettings as Bounds
 from mme_tenancy.warm_up.change import ChangeKind, FleetChange
 from mme_tenancy.warm_up.plan import Candidate, FleetShape, Skip, WarmUpPlan, plan
 from mme_tenancy.warm_up.settings import WarmUpSettings
@@ -192,11 +193,10 @@ def test_any_plan_keeps_the_reserve_calls_by_value_and_accounts_for_every_model(
 @pytest.mark.parametrize(
     ("name", "value", "allowed"),
     [
-        ("traffic_share", 0, "more than 0, at most 1"),
-        ("in_flight_share", 1.5, "more than 0, at most 1"),
-        ("reserve_share", 1.0, "less than 1"),
-        ("reserve_share", -0.1, "a finite number of 0 or more"),
-        ("seconds", float("inf"), "a finite number above 0"),
+        ("reserve_share", 1.0, "0 to 0.9"),
+        ("failed_share", 0, "more than 0, at most 1"),
+        ("recovered_points", -0.1, "a finite number of 0 or more"),
+        ("nothing_moved_loads", float("inf"), "a finite number above 0"),
         ("attempts", 1.5, "a whole number of 1 or more"),
         ("most_back_off_seconds", 0.5, "back_off_seconds, which is 1.0, or more"),
     ],
@@ -204,3 +204,7 @@ def test_any_plan_keeps_the_reserve_calls_by_value_and_accounts_for_every_model(
 def test_settings_out_of_range_are_refused(name, value, allowed):
     with pytest.raises(ValueError, match=f"{name} is {value}: use {allowed}"):
         WarmUpSettings(**{name: value})
+
+
+def test_bounds_that_users_set_keep_the_constants_of_the_course():
+    assert WarmUpSettings.of(Bounds(seconds=60, reserve_share=0.2)) == WarmUpSettings(seconds=60, reserve_share=0.2)

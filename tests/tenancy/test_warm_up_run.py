@@ -116,7 +116,7 @@ def test_whatever_is_answered_the_bounds_hold_every_model_ends_somehow_and_it_en
     models = data.draw(st.integers(0, 60))
     rules = WarmUpSettings(
         least_calls_per_second=data.draw(st.sampled_from([0.4, 1.0, 5.0, 20.0])),
-        seconds=data.draw(st.sampled_from([5.0, 60.0, 180.0])),
+        seconds=data.draw(st.sampled_from([10.0, 60.0, 180.0])),
         least_failed=data.draw(st.integers(1, 30)),
     )
     plan = plan_of(models, in_flight=data.draw(st.integers(1, 9)), moved_share=data.draw(st.floats(0.1, 1)), requests_per_second=0)

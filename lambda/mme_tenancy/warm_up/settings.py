@@ -3,34 +3,25 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+
+from mme_facts import warm_up as facts
 
 __all__ = ["WarmUpSettings"]
 
-_SHARES = ("traffic_share", "in_flight_share", "failed_share", "loaded_share")
-_NOT_NEGATIVE = ("reserve_share", "unknown_load_seconds", "not_ready_seconds", "recovered_points")
-_POSITIVE = (
-    "least_calls_per_second",
-    "seconds",
-    "unknown_load_bytes_per_second",
-    "back_off_seconds",
-    "most_back_off_seconds",
-    "nothing_moved_loads",
-)
+_SHARES = ("failed_share", "loaded_share")
+_NOT_NEGATIVE = ("unknown_load_seconds", "not_ready_seconds", "recovered_points")
+_POSITIVE = ("unknown_load_bytes_per_second", "back_off_seconds", "most_back_off_seconds", "nothing_moved_loads")
 _COUNTS = ("attempts", "most_back_offs", "least_failed")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WarmUpSettings:
-    """Bounds of a warm-up. The defaults are those that did well with all routers that were simulated (``benchmarks/warm_up``).
+class WarmUpSettings(facts.WarmUpSettings):
+    """The bounds that users set (`mme_facts.warm_up.WarmUpSettings`), and constants of the course.
+
+    The defaults are those that did well with all routers that were simulated (``benchmarks/warm_up``).
 
     Attributes:
-        reserve_share: share of the fleet's memory that a plan leaves alone.
-        traffic_share: calls a second, as a share of the requests that users make.
-        least_calls_per_second: calls a second that are allowed however little users ask.
-        in_flight_share: calls under way at once, as a share of the loads that the instances which have something to load do at once. More
-            would queue ahead of users' loads.
-        seconds: how long a warm-up lasts at most.
         attempts: how often a model is called at most, when it is throttled or not ready.
         not_ready_seconds: a model that was not ready is called again after this time.
         back_off_seconds: after a throttle nothing is called for this time, and twice as long after each further one in succession.
@@ -49,11 +40,6 @@ class WarmUpSettings:
         ValueError: a value is out of range.
     """
 
-    reserve_share: float = 0.125
-    traffic_share: float = 0.25
-    least_calls_per_second: float = 20.0
-    in_flight_share: float = 0.75
-    seconds: float = 180.0
     attempts: int = 3
     not_ready_seconds: float = 5.0
     back_off_seconds: float = 1.0
@@ -68,6 +54,7 @@ class WarmUpSettings:
     unknown_load_bytes_per_second: float = 140e6
 
     def __post_init__(self) -> None:
+        facts.WarmUpSettings.__post_init__(self)
         for name in _SHARES:
             self._check(name, 0 < getattr(self, name) <= 1, "more than 0, at most 1")
         for name in _NOT_NEGATIVE:
@@ -76,13 +63,13 @@ class WarmUpSettings:
             self._check(name, 0 < getattr(self, name) < math.inf, "a finite number above 0")
         for name in _COUNTS:
             self._check(name, getattr(self, name) >= 1 and getattr(self, name) % 1 == 0, "a whole number of 1 or more")
-        self._check("reserve_share", self.reserve_share < 1, "less than 1")
         least = self.back_off_seconds
         self._check("most_back_off_seconds", self.most_back_off_seconds >= least, f"back_off_seconds, which is {least}, or more")
 
-    def _check(self, name: str, fits: bool, allowed: str) -> None:
-        if not fits:
-            raise ValueError(f"{name} is {getattr(self, name)}: use {allowed}")
+    @classmethod
+    def of(cls, bounds: facts.WarmUpSettings) -> WarmUpSettings:
+        """These bounds, with the defaults for the rest."""
+        return cls(**asdict(bounds))
 
     def calls_per_second(self, requests_per_second: float) -> float:
         """Calls that a warm-up makes in a second at most, while users make so many requests."""
@@ -91,3 +78,7 @@ class WarmUpSettings:
     def unknown_load(self, size_bytes: int) -> float:
         """Seconds that a load of so many bytes takes, when none was measured."""
         return self.unknown_load_seconds + size_bytes / self.unknown_load_bytes_per_second
+
+    def _check(self, name: str, fits: bool, allowed: str) -> None:
+        if not fits:
+            raise ValueError(f"{name} is {getattr(self, name)}: use {allowed}")
