@@ -69,7 +69,9 @@ app.command(
     "mme onboard acme iris iris.tar.gz --sample row.csv --stack MmePlatform --json"
 )(onboard)
 app.command(epilog="Examples:  mme models acme  |  mme models acme iris  |  mme models acme iris v1-0123456789ab --json")(models)
-app.command(epilog="Examples:  mme activate acme iris v1-0123456789ab  |  mme activate acme iris v2-ba9876543210 --canary 10")(activate)
+app.command(epilog="Examples:  mme activate acme iris v1-0123456789ab  |  mme activate acme iris v2-ba9876543210 --canary 10 --no-warm")(
+    activate
+)
 app.command(epilog="Examples:  mme retire acme iris v1-0123456789ab  |  mme retire acme iris --yes")(retire)
 
 

@@ -184,9 +184,13 @@ class OnboardingClient:
         """Take a model's route away and retire its versions, to the end."""
         return self._until_done(_path("tenants", tenant, "models", model))
 
-    def activate(self, tenant: str, model: str, version: str, canary_percent: float | None = None) -> dict[str, Any]:
-        """Send all requests of a model to a version, or a percentage of them; the model as it is then."""
-        body: dict[str, object] = {"version": version}
+    def activate(self, tenant: str, model: str, version: str, canary_percent: float | None = None, *, warm: bool = True) -> dict[str, Any]:
+        """Send all requests of a model to a version, or a percentage of them; the model as it is then.
+
+        The version is loaded first; one that loads longer than a call may take is asked for again until the deadline. Without ``warm``
+        requests go to it at once.
+        """
+        body: dict[str, object] = {"version": version} if warm else {"version": version, "warm": False}
         if canary_percent is not None:
             body["canary"] = {"percent": canary_percent}
         return self._change("POST", _path("tenants", tenant, "models", model, "activate"), body)

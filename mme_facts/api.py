@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 __all__ = [
+    "ACTIVATION_SECONDS",
     "KEY_OPERATIONS",
     "LEAST_TIMEOUT_SECONDS",
     "OPERATIONS",
@@ -20,6 +21,10 @@ __all__ = [
 
 REQUEST_TIMEOUT_HEADER = "X-Request-Timeout"
 """Header of invocations: so many seconds the caller waits; the gateway's own limit holds besides."""
+ACTIVATION_SECONDS = 20
+"""An activation waits at most so long for its version to be loaded: the gateway gives a call 29 s, and some of them are for the start of
+the function, the records and the way back. What loads longer goes on loading, and the next try finds it."""
+
 LEAST_TIMEOUT_SECONDS = 1
 """The least that a caller may wait: the shortest read timeout that there is a client for."""
 

@@ -58,6 +58,7 @@ PROBLEMS = {
         Problem("answer-too-large", 502, "The model's answer is too large"),
         Problem("model-rejected-input", 422, "The model rejected the input"),
         Problem("throttled", 429, "Too many requests"),
+        Problem("not-warmed", 503, "The version could not be warmed"),
         Problem("model-loading", 503, "The model is still loading"),
         Problem("unavailable", 503, "The endpoint cannot answer now"),
         Problem("timeout", 504, "The model did not answer in time"),

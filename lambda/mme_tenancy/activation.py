@@ -3,6 +3,10 @@
 A version is ``active`` while the route names it, wholly or as the canary. Whatever changes a route writes the model, and whatever
 takes a version away from a route writes both; so of two changes at the same time one meets a conflict and looks again.
 
+A version that is about to get requests is warmed first, if the caller wants that: an artifact that answered when it was admitted may have
+left all instances since. Two kinds are loaded already, and are not called in vain: the one that admission brings to the route has just
+answered there, and the active one has its requests, so that ending a canary waits for nothing.
+
 Activation places nothing: a component serves one version, so the version that takes its place is served by its shared pool, as are
 canaries, and so is a version that an activation brings back. Activating the version that a component serves leaves it there.
 """
@@ -26,6 +30,7 @@ from mme_tenancy.errors import (
 from mme_tenancy.registry import Change, Registry, model_key, tenant_key
 from mme_tenancy.routes import Canary, Model, Route, Target
 from mme_tenancy.versions import State, Version
+from mme_tenancy.warming import Warmer
 
 __all__ = ["Activator", "activate", "admit_to_route"]
 
@@ -95,6 +100,17 @@ def _routed(model: Model, target: Target, percent: float) -> Route | None:
     return replace(route, canary=Canary(target.endpoint, target.variant, target.version, target.target_model, percent))
 
 
+def _more_for(version: str, before: Route | None, after: Route | None) -> Target | None:
+    """Where a version gets more requests by a change of the route; ``None`` if it does not, or was the active one already."""
+    if after is None or (before is not None and before.version == version):
+        return None
+    if after.version == version:
+        return after.active
+    share = before.canary.percent if before is not None and before.canary is not None and before.canary.version == version else 0.0
+    canary = after.canary
+    return canary.target if canary is not None and canary.version == version and canary.percent > share else None
+
+
 def admit_to_route(model: Model, version: Version, current: Version | None, pool: Pool, now: str) -> tuple[Change, ...]:
     """What follows when ``version`` became ready for the first time: the route only ever moves forward by itself.
 
@@ -123,31 +139,63 @@ class Activator:
         pools: where versions are served.
         clock: time.
         random: numbers in [0, 1), for jitter.
+        warmer: loads versions before they get requests. Default: nobody does.
     """
 
-    def __init__(self, registry: Registry, pools: Sequence[Pool], clock: Clock, random: Callable[[], float]) -> None:
+    def __init__(
+        self, registry: Registry, pools: Sequence[Pool], clock: Clock, random: Callable[[], float], warmer: Warmer | None = None
+    ) -> None:
+        self._warmer = warmer
         self._registry = registry
         self._pools = {pool.name: pool for pool in pools}
         self._clock = clock
         self._random = random
 
-    def activate(self, tenant: str, model: str, version: VersionId, *, percent: float = _WHOLE_PERCENT) -> Model:
+    def activate(
+        self, tenant: str, model: str, version: VersionId, *, percent: float = _WHOLE_PERCENT, warm_until: float | None = None
+    ) -> Model:
         """Route the model's requests to a version, wholly or in part (see `activate`); the model's record after it.
 
-        Whether an instance can load the version now is not tried: it answered its sample when it was admitted, its artifact does not
-        change, and a way back must not depend on a slow load.
+        Args:
+            tenant: whose model.
+            model: which model.
+            version: which version of it.
+            percent: which part of the sticky keys.
+            warm_until: warm the version first, if it gets more requests than now; given up at this point of the monotonic clock. ``None``:
+                whether an instance can load it now is not tried: it answered its sample when it was admitted, and its artifact does not
+                change.
 
         Raises:
+            NotWarmedError, ModelFailedError: the version did not answer in time, or with an error: the route is as it was.
             TenantNotFoundError, TenantDeletedError, ModelNotFoundError, VersionNotFoundError: there is no such thing.
             ForbiddenMoveError: the version may not get requests.
             NoActiveVersionError: a canary beside nothing.
             WriteConflictError: others kept changing the model at the same time.
         """
-        return until_written(
-            lambda: self._once(tenant, model, version, percent), clock=self._clock, random=self._random, what="this model's route"
-        )
+        warmed: Target | None = None
 
-    def _once(self, tenant: str, model: str, wanted: VersionId, percent: float) -> Model:
+        def activated() -> Model:
+            nonlocal warmed
+            while True:
+                record, changes, cold = self._decide(tenant, model, version, percent)
+                if warm_until is None or self._warmer is None or cold is None or cold[1] == warmed:
+                    break
+                # A load takes its time: afterwards the decision is made anew, by the records as they are then.
+                self._warmer.warm(*cold, deadline=warm_until)
+                warmed = cold[1]
+            if not changes:
+                return record
+            self._registry.write(*changes)
+            after = changes[0].after
+            assert isinstance(after, Model)
+            return after
+
+        return until_written(activated, clock=self._clock, random=self._random, what="this model's route")
+
+    def _decide(
+        self, tenant: str, model: str, wanted: VersionId, percent: float
+    ) -> tuple[Model, tuple[Change, ...], tuple[Version, Target] | None]:
+        """The model, what is to be written, and which version gets more requests by that, and where, unless it is the active one."""
         owner, record = self._registry.read(tenant_key(tenant), model_key(tenant, model))
         if owner is None:
             raise TenantNotFoundError(tenant)
@@ -157,12 +205,10 @@ class Activator:
         named = {each: self._version(record, VersionId.parse(each)) for each in (record.route.versions if record.route else ())}
         version = named.get(str(wanted)) or self._version(record, wanted)
         changes = activate(record, version, named, self._pool(version), timestamp(self._clock.time()), percent=percent)
-        if not changes:
-            return record
-        self._registry.write(*changes)
-        after = changes[0].after
+        after = changes[0].after if changes else record
         assert isinstance(after, Model)
-        return after
+        target = _more_for(str(wanted), record.route, after.route)
+        return record, changes, None if target is None else (version, target)
 
     def _version(self, model: Model, wanted: VersionId) -> Version:
         version = self._registry.version(model.tenant, model.model, wanted.number)

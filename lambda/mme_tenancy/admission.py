@@ -18,12 +18,13 @@ from mme_tenancy.artifacts import ArtifactStore, UploadedObject, UploadGoneError
 from mme_tenancy.clock import Clock, timestamp
 from mme_tenancy.errors import WriteConflictError
 from mme_tenancy.findings import RULES
-from mme_tenancy.invocation import InvocationRequest, Invoker, Outcome
+from mme_tenancy.invocation import Invoker, Outcome
 from mme_tenancy.registry import Change, Registry, model_key, tenant_key, version_key
 from mme_tenancy.retries import Failure
 from mme_tenancy.routes import Model, Target
 from mme_tenancy.tenants import Tenant, Tier
 from mme_tenancy.versions import Reason, State, Version
+from mme_tenancy.warming import MODEL_IS_TO_BLAME, sample_request
 
 __all__ = ["Admission", "AdmissionDelayedError", "Admitted"]
 
@@ -34,12 +35,6 @@ _ENDPOINT_REST_SECONDS = 15.0
 _SILENT = frozenset({Failure.TIMED_OUT, Failure.CONTAINER_SILENT})
 _RESUMES_UNTIL_BLAMED = 3
 """A model that still does not answer in time after the sweep has brought it on so often, hours later, is to blame for it."""
-_MODEL_IS_TO_BLAME: Mapping[Failure, str] = {
-    Failure.INPUT_REJECTED: "the model rejected the sample payload",
-    Failure.MODEL_FAILED: "the model failed on the sample payload",
-    Failure.WORKER_DIED: "the model could not be loaded, or failed on the sample payload, twice",
-}
-"""Failures of the first invocation that trying again will not change."""
 _SAMPLE_FIX = (
     "try the sample payload against the model locally; check content type, features and the versions of the libraries that wrote the model"
 )
@@ -211,8 +206,7 @@ class Admission:
         """The first invocation: the model is loaded here, not on a tenant's request."""
         pool = self._pool(version)
         target = Target(pool.endpoint_name, pool.variant_name, str(version.id), version.name.target_model)
-        sample = version.sample
-        request = InvocationRequest(sample.body, sample.content_type, sample.accept)
+        request = sample_request(version, "admission")
         first = started = self._clock.monotonic()
         outcome = self._invoker.invoke(target, request, deadline=work.deadline)
         while not _is_final(outcome) and self._clock.monotonic() + 2 * _ENDPOINT_REST_SECONDS < work.deadline:
@@ -318,14 +312,14 @@ class Admission:
 
 def _is_final(outcome: Outcome) -> bool:
     """Whether the model has answered, or failed by its own fault."""
-    return outcome.reply is not None or outcome.failure in _MODEL_IS_TO_BLAME
+    return outcome.reply is not None or outcome.failure in MODEL_IS_TO_BLAME
 
 
 def _sample_reason(version: Version, outcome: Outcome) -> Reason:
     if outcome.failure in _SILENT and version.resumes >= _RESUMES_UNTIL_BLAMED:
         detail = f"the model did not answer the sample payload within {FIRST_LOAD_LIMIT_SECONDS} seconds, again and again for hours"
         return Reason("sample-invocation", detail, _SLOW_FIX)
-    blame = _MODEL_IS_TO_BLAME.get(outcome.failure) if outcome.failure else None
+    blame = MODEL_IS_TO_BLAME.get(outcome.failure) if outcome.failure else None
     if blame is None:
         raise AdmissionDelayedError(f"the first invocation of version {version.id} was not answered: {outcome.fault}")
     return Reason("sample-invocation", blame, _SAMPLE_FIX)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from mme_facts.api import ACTIVATION_SECONDS
 from mme_facts.grammar import SHA256_PATTERN, SHA256_RULE, VERSION_PATTERN
 from mme_facts.limits import SAMPLE_BODY_BYTES
 from mme_tenancy.shapes import Absent, Choice, Flag, Many, Member, Number, Obj, Text, Whole, nullable
@@ -71,6 +72,12 @@ ACTIVATION = Obj(
             ),
             "the version becomes a canary beside the active one; without it, it gets all requests",
             default=None,
+        ),
+        "warm": Member(
+            Flag(),
+            "whether the version is loaded before it gets more requests than now: its sample payload is called until it answers, for at "
+            f"most {ACTIVATION_SECONDS} s; `false` switches at once, and its next request may have to wait for the load",
+            default=True,
         ),
     }
 )

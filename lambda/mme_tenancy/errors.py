@@ -28,6 +28,7 @@ __all__ = [
     "ModelNotFoundError",
     "ModelRejectedInputError",
     "NoActiveVersionError",
+    "NotWarmedError",
     "PayloadTooLargeError",
     "QuotaExceededError",
     "RequestInProgressError",
@@ -350,6 +351,12 @@ class ModelLoadingError(TenancyError):
     """The model was still loading when the deadline came (503)."""
 
     problem = PROBLEMS["model-loading"]
+
+
+class NotWarmedError(TenancyError):
+    """The version was to be loaded before requests are switched to it, and was not in time (503)."""
+
+    problem = PROBLEMS["not-warmed"]
 
 
 class UnavailableError(TenancyError):

@@ -30,6 +30,8 @@ class InvocationRequest:
         accept: media type of the answer; ``None`` leaves it to the container.
         idempotent: whether the model may work on it twice; if not, it is never sent again once the model may have begun.
         traceparent: the W3C trace context that the container is told of, if there is one.
+        warm_up: why the model is called although nobody asked for an answer, such as ``activation``; the container is told of it.
+            ``None``: somebody did ask.
     """
 
     body: bytes
@@ -37,6 +39,7 @@ class InvocationRequest:
     accept: str | None = None
     idempotent: bool = True
     traceparent: str | None = None
+    warm_up: str | None = None
 
     def check(self) -> None:
         """Raise what is wrong with it; botocore checks none of it."""

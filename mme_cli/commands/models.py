@@ -68,6 +68,9 @@ def activate(
             min=0, max=100, help="Percentage of requests that it gets beside the active version; 0 ends the canary, 100 gives it all."
         ),
     ] = None,
+    warm: Annotated[
+        bool, typer.Option("--warm/--no-warm", help="Load the version first, by its sample payload; without, its next request may wait.")
+    ] = True,
     stack: Stack = None,
     api_url: ApiUrl = None,
     region: Region = None,
@@ -76,7 +79,7 @@ def activate(
 ) -> None:
     """Send a model's requests to a version, forward or back, or a part of them."""
     client = connection_of(stack, api_url, region, profile).as_tenant(tenant)
-    document = client.activate(tenant, model, version, canary)
+    document = client.activate(tenant, model, version, canary, warm=warm)
     if as_json:
         print_json(document)
     else:

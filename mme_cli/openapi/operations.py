@@ -141,7 +141,17 @@ ANSWERS: Mapping[str, Contract] = {
     ),
     "activate_version": Contract(
         {200: Answer("The model with its route.", "Model", ("Idempotency-Replayed",), {"get_model": _here("tenant", "model")})},
-        (*_VERSION, *_DELETED, "no-active-version", "forbidden-move", "write-conflict", *_OF_A_BODY, *_OF_A_KEY),
+        (
+            *_VERSION,
+            *_DELETED,
+            "no-active-version",
+            "forbidden-move",
+            "write-conflict",
+            "not-warmed",
+            "model-failed",
+            *_OF_A_BODY,
+            *_OF_A_KEY,
+        ),
         body="Activation",
         once=True,
     ),

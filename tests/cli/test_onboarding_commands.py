@@ -183,6 +183,8 @@ def test_activation_asks_for_all_requests_or_a_part(api, folder):
     assert json.loads(mme("activate", "acme", "iris", "v1-0", "--json")[0])["asked"] == {"version": "v1-0"}
     asked = json.loads(mme("activate", "acme", "iris", "v1-0", "--canary", "12.5", "--json")[0])["asked"]
     assert asked == {"version": "v1-0", "canary": {"percent": 12.5}}
+    asked = json.loads(mme("activate", "acme", "iris", "v1-0", "--no-warm", "--json")[0])["asked"]
+    assert asked == {"version": "v1-0", "warm": False}
     assert CliRunner().invoke(main.app, ["activate", "acme", "iris", "v1-0", "--canary", "101"]).exit_code == 2
     assert "is active" in mme("activate", "acme", "iris", "v1-0")[0]
 

@@ -177,6 +177,19 @@ def test_the_pools_reach_the_functions_in_the_shape_they_read(api):
     assert pools == (variables.Pool("xgboost", "xgboost", "shared", "AllTraffic"),)
 
 
+def test_the_onboarding_function_warms_versions_at_the_pools_endpoints_and_invokes_nothing_else(api):
+    role = _function(api, "onboarding")["Role"]["Fn::GetAtt"][0]
+    statements = [
+        statement
+        for policy in api.resources("AWS::IAM::Policy").values()
+        if {"Ref": role} in policy["Properties"]["Roles"]
+        for statement in policy["Properties"]["PolicyDocument"]["Statement"]
+        if "sagemaker" in str(statement["Action"])
+    ]
+    shared = "arn:aws:sagemaker:eu-central-1:111122223333:endpoint/shared"
+    assert statements == [{"Action": "sagemaker:InvokeEndpoint", "Effect": "Allow", "Resource": shared}]
+
+
 def test_every_function_logs_to_its_own_group_for_three_months(api):
     groups = {json.dumps(item["Properties"]["LoggingConfig"]["LogGroup"]) for item in api.resources("AWS::Lambda::Function").values()}
     assert len(groups) == 2

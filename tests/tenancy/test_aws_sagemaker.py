@@ -177,6 +177,14 @@ def test_trace_ids_go_on_with_the_request(endpoint, runtime, monkeypatch):
     assert "X-Amzn-SageMaker-Custom-Attributes" not in untraced
 
 
+def test_a_container_is_told_of_calls_that_nobody_asked_for(endpoint, runtime):
+    endpoint.script = [(200, {}, b"1.0")]
+    runtime.invoke(TARGET, InvocationRequest(b"1", warm_up="activation"), 10)
+    runtime.invoke(TARGET, InvocationRequest(b"1", traceparent="00-1", warm_up="activation"), 10)
+    told = [headers["X-Amzn-SageMaker-Custom-Attributes"] for _, headers, _ in endpoint.requests]
+    assert told == ["mme-warm-up=activation", "traceparent=00-1,mme-warm-up=activation"]
+
+
 @pytest.mark.parametrize(
     ("attributes", "memory_bytes"),
     [

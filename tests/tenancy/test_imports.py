@@ -61,6 +61,7 @@ PURE = (
     "uploads",
     "usage",
     "versions",
+    "warming",
 )
 
 WARM_UP = ("change", "plan", "ports", "run", "settings")

@@ -127,8 +127,9 @@ class _Parts:
 
 def _arguments(request: InvocationRequest) -> dict[str, Any]:
     # The one thing of a request that SageMaker hands on to the container as it is (API reference: InvokeEndpoint, CustomAttributes).
-    trace = None if request.traceparent is None else f"traceparent={request.traceparent}"
-    headers = {"ContentType": request.content_type, "Accept": request.accept, "CustomAttributes": trace}
+    told = {"traceparent": request.traceparent, "mme-warm-up": request.warm_up}
+    attributes = ",".join(f"{name}={value}" for name, value in told.items() if value is not None)
+    headers = {"ContentType": request.content_type, "Accept": request.accept, "CustomAttributes": attributes or None}
     return {name: value for name, value in headers.items() if value is not None}
 
 

@@ -11,10 +11,30 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any, Protocol, TypeVar
 
+from mme_facts.limits import API_GATEWAY_TIMEOUT_SECONDS
 from mme_facts.problems import CONTENT_TYPE
 from mme_tenancy.errors import InvalidRequestError, TenancyError
 
-__all__ = ["Event", "LambdaContext", "answer", "at_cold_start", "body_of", "header_of", "problem_answer", "problem_headers"]
+__all__ = [
+    "CONTEXT_MARGIN_SECONDS",
+    "GATEWAY_SECONDS",
+    "Event",
+    "LambdaContext",
+    "answer",
+    "at_cold_start",
+    "body_of",
+    "header_of",
+    "problem_answer",
+    "problem_headers",
+    "seconds_left",
+]
+
+GATEWAY_SECONDS = API_GATEWAY_TIMEOUT_SECONDS - 2.0
+"""A call has this time: the rest is for the way back, so that our answer arrives before API Gateway cuts."""
+CONTEXT_MARGIN_SECONDS = 0.5
+"""Left of a function's time for its end."""
+_MAX_START_SECONDS = 10.0
+"""The gateway's clock is believed up to this: a function starts in less, so more is a wrong clock."""
 
 Event = Mapping[str, Any]
 """A proxy event of a REST API, or any other event of a function."""
@@ -71,6 +91,20 @@ def problem_headers(error: TenancyError) -> dict[str, str]:
     if error.problem.status == 405 and isinstance(error.allowed, list):
         headers["Allow"] = ", ".join(map(str, error.allowed))
     return headers
+
+
+def seconds_left(event: Event, context: LambdaContext, wall: float) -> float:
+    """Seconds until our answer must be on its way: what is left of the gateway's time, counted from the request's arrival there.
+
+    Args:
+        event: the proxy event.
+        context: Lambda's context.
+        wall: seconds since 1970, by the machine's own clock.
+    """
+    arrived_ms = (event.get("requestContext") or {}).get("requestTimeEpoch")
+    elapsed = wall - arrived_ms / 1000 if isinstance(arrived_ms, int | float) else 0.0
+    left = GATEWAY_SECONDS - min(max(elapsed, 0.0), _MAX_START_SECONDS)
+    return min(left, context.get_remaining_time_in_millis() / 1000 - CONTEXT_MARGIN_SECONDS)
 
 
 def answer(status: int, body: bytes, content_type: str, headers: Mapping[str, str] | None = None) -> dict[str, Any]:

@@ -29,7 +29,7 @@ from mme_facts.api import (
 )
 from mme_facts.environment import Callers
 from mme_facts.grammar import GrammarError, check_model_id, check_tenant_id
-from mme_facts.limits import API_GATEWAY_TIMEOUT_SECONDS, api_binary_body_bytes
+from mme_facts.limits import api_binary_body_bytes
 from mme_facts.telemetry import LineSettings
 from mme_tenancy.aws.clients import dynamodb_client, runtime_client, sts_client
 from mme_tenancy.aws.dynamodb import DynamoRegistry
@@ -46,7 +46,18 @@ from mme_tenancy.errors import (
     PayloadTooLargeError,
     TenancyError,
 )
-from mme_tenancy.handlers.http import Event, LambdaContext, answer, at_cold_start, body_of, header_of, problem_answer
+from mme_tenancy.handlers.http import (
+    CONTEXT_MARGIN_SECONDS,
+    GATEWAY_SECONDS,
+    Event,
+    LambdaContext,
+    answer,
+    at_cold_start,
+    body_of,
+    header_of,
+    problem_answer,
+    seconds_left,
+)
 from mme_tenancy.invocation import InvocationRequest, Invoker
 from mme_tenancy.invocation_path import InvocationPath, looked_up_in
 from mme_tenancy.request_line import RequestLine
@@ -58,11 +69,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Invocations", "LambdaContext", "handler"]
 
-_GATEWAY_MARGIN_SECONDS = 2.0
-"""Left for the way back, so that our answer arrives before API Gateway cuts."""
-_CONTEXT_MARGIN_SECONDS = 0.5
-_MAX_START_SECONDS = 10.0
-"""The gateway's clock is believed up to this: a function starts in less, so more is a wrong clock."""
 _KEEPING_SECONDS = 5.0
 """Left of a background run for keeping its answer."""
 _OWN_EVENT = "mme_deferred"
@@ -181,7 +187,7 @@ class Invocations:
     def _run(self, told: Mapping[str, str], context: LambdaContext, deferred: Deferred) -> dict[str, Any]:
         """Run a request in the background and keep its answer; what fails before it begins fails the event, which Lambda sends again."""
         line, tenant, result = RequestLine(self.clock, self.line_settings), told["tenant"], told["result"]
-        ends = self.clock.monotonic() + context.get_remaining_time_in_millis() / 1000 - _CONTEXT_MARGIN_SECONDS
+        ends = self.clock.monotonic() + context.get_remaining_time_in_millis() / 1000 - CONTEXT_MARGIN_SECONDS
         deadline = ends - _KEEPING_SECONDS
         begun = deferred.begin(tenant, result, deadline=deadline)
         if begun is None:
@@ -213,13 +219,8 @@ class Invocations:
         return answer(202, b'{"state":"running"}', "application/json", poll_headers()) if found is None else found
 
     def _deadline(self, event: Event, context: LambdaContext, started: float) -> float:
-        """When our answer must be on its way: what is left of the gateway's time, counted from the request's arrival there."""
-        arrived_ms = (event.get("requestContext") or {}).get("requestTimeEpoch")
-        elapsed = self.clock.wall() - arrived_ms / 1000 if isinstance(arrived_ms, int | float) else 0.0
-        elapsed = min(max(elapsed, 0.0), _MAX_START_SECONDS)
-        left = API_GATEWAY_TIMEOUT_SECONDS - _GATEWAY_MARGIN_SECONDS - elapsed
-        left = min(left, context.get_remaining_time_in_millis() / 1000 - _CONTEXT_MARGIN_SECONDS)
-        return started + min(left, _wanted_seconds(event))
+        """When our answer must be on its way."""
+        return started + min(seconds_left(event, context, self.clock.wall()), _wanted_seconds(event))
 
 
 def _wants_later(event: Event) -> bool:
@@ -308,7 +309,7 @@ def _application() -> Invocations:
     tenancy = _tenancy(session, settings.tenant_role_arn, clock)
     invoking = session if tenancy is None else tenancy.boto3_session(session)
     runtime = SageMakerRuntime(lambda seconds: runtime_client(invoking, seconds))
-    runtime.prepare(API_GATEWAY_TIMEOUT_SECONDS - _GATEWAY_MARGIN_SECONDS)
+    runtime.prepare(GATEWAY_SECONDS)
     registry = DynamoRegistry(dynamodb_client(session), settings.table_name)
     path = InvocationPath(
         or_unavailable(looked_up_in(registry)),

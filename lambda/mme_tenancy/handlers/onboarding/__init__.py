@@ -18,10 +18,11 @@ from mme_facts.grammar import GrammarError, VersionId, check_model_id, check_ten
 from mme_facts.problems import CONTENT_TYPE
 from mme_tenancy.activation import Activator
 from mme_tenancy.aws.api_keys import GatewayApiKeys
-from mme_tenancy.aws.clients import apigateway_client, dynamodb_client, events_client, s3_client
+from mme_tenancy.aws.clients import apigateway_client, dynamodb_client, events_client, runtime_client, s3_client
 from mme_tenancy.aws.dynamodb import DynamoRegistry
 from mme_tenancy.aws.failures import is_passing
 from mme_tenancy.aws.idempotency import DynamoIdempotencyStore
+from mme_tenancy.aws.sagemaker import SageMakerRuntime
 from mme_tenancy.aws.sweeping import EventAdmissions
 from mme_tenancy.aws.uploads import S3UploadSigner
 from mme_tenancy.callers import attempt, known_caller, verified_caller
@@ -46,10 +47,14 @@ from mme_tenancy.handlers.onboarding.retirements import RetirementCalls
 from mme_tenancy.handlers.onboarding.tenants import TenantCalls
 from mme_tenancy.handlers.onboarding.versions import VersionCalls
 from mme_tenancy.idempotency import IdempotencyStore
+from mme_tenancy.invocation import Invoker, Outcome
 from mme_tenancy.registration import Registrar
 from mme_tenancy.registry import Registry
 from mme_tenancy.retirement import Retirer
+from mme_tenancy.routes import Target
 from mme_tenancy.settings import OnboardingSettings
+from mme_tenancy.versions import Version
+from mme_tenancy.warming import SampleCaller
 
 __all__ = ["Onboarding", "handler"]
 
@@ -139,7 +144,8 @@ class Onboarding:
 
         def answer(**names: str) -> Response[str]:
             self._admit(operation.roles, names)
-            return method(Call(self._resolver.current_event.raw_event, self._store, self._clock), **names)
+            context: LambdaContext = self._resolver.lambda_context
+            return method(Call(self._resolver.current_event.raw_event, self._store, self._clock, context), **names)
 
         return answer
 
@@ -185,6 +191,23 @@ def _unexpected(error: Exception) -> Response[str]:
     return _problem(InternalError())
 
 
+def _tell_warmed(version: Version, target: Target, outcome: Outcome) -> None:
+    told = {
+        "tenant": version.tenant,
+        "model": version.model,
+        "version": str(version.id),
+        "endpoint": target.endpoint,
+        "attempts": outcome.attempts,
+        "cold": outcome.cold,
+        "failure": outcome.failure,
+        "fault": outcome.fault,
+    }
+    if outcome.reply is None:
+        logger.warning("not warmed", extra=told)
+    else:
+        logger.info("warmed", extra=told)
+
+
 @at_cold_start
 def _application() -> Onboarding:
     settings = OnboardingSettings.read(os.environ)
@@ -194,7 +217,10 @@ def _application() -> Onboarding:
     signer = S3UploadSigner(s3_client(session), settings.bucket_name, clock)
     admissions = EventAdmissions(events_client(session), settings.bucket_name)
     registrar = Registrar(registry, signer, settings.pools, clock, random.random, admissions)
-    activator = Activator(registry, settings.pools, clock, random.random)
+    # Made by the first activation that needs it: a client of the runtime takes a part of a second.
+    runtime = SageMakerRuntime(lambda seconds: runtime_client(session, seconds))
+    warmer = SampleCaller(Invoker(runtime, clock, random.random), _tell_warmed)
+    activator = Activator(registry, settings.pools, clock, random.random, warmer)
     retirer = Retirer(registry, clock, random.random, grace_seconds=settings.retired_seconds)
     store = DynamoIdempotencyStore(client, settings.table_name)
     keys_of = cache(partial(GatewayApiKeys, partial(apigateway_client, session))) if settings.usage_plans else None

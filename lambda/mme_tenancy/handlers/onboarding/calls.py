@@ -13,7 +13,7 @@ from aws_lambda_powertools.event_handler import Response
 from mme_facts.grammar import ID_PATTERN, check_model_id, check_tenant_id
 from mme_tenancy.clock import Clock
 from mme_tenancy.errors import ModelNotFoundError, TenantNotFoundError, UnsupportedMediaTypeError
-from mme_tenancy.handlers.http import Event, body_of, header_of
+from mme_tenancy.handlers.http import Event, LambdaContext, body_of, header_of, seconds_left
 from mme_tenancy.idempotency import IdempotencyKey, IdempotencyStore, StoredAnswer, idempotent
 from mme_tenancy.registry import Registry
 from mme_tenancy.routes import Model
@@ -44,11 +44,17 @@ class Call:
         event: API Gateway's proxy event.
         store: idempotency keys.
         clock: time.
+        context: Lambda's context.
     """
 
     event: Event
     store: IdempotencyStore
     clock: Clock
+    context: LambdaContext
+
+    def deadline(self) -> float:
+        """When the answer must be on its way, on the monotonic clock."""
+        return self.clock.monotonic() + seconds_left(self.event, self.context, self.clock.wall())
 
     def body(self) -> bytes:
         """The request's body; raises `InvalidRequestError`."""

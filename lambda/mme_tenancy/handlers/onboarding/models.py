@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from aws_lambda_powertools.event_handler import Response
 
+from mme_facts.api import ACTIVATION_SECONDS
 from mme_facts.grammar import VersionId, check_model_id, check_tenant_id
 from mme_tenancy.activation import Activator
 from mme_tenancy.bodies import ACTIVATION, percent_of
@@ -15,6 +16,9 @@ from mme_tenancy.idempotency import StoredAnswer
 from mme_tenancy.registry import Registry
 
 __all__ = ["ModelCalls"]
+
+_WRITING_SECONDS = 3.0
+"""Left of a call for changing the route once the version is warm."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +51,12 @@ class ModelCalls:
         check_tenant_id(tenant)
         check_model_id(model)
         fields = call.fields(ACTIVATION)
-        wanted, percent = VersionId.parse(fields["version"]), percent_of(fields["canary"])
+        wanted, percent, warm = VersionId.parse(fields["version"]), percent_of(fields["canary"]), fields["warm"]
+        until = min(call.deadline() - _WRITING_SECONDS, call.clock.monotonic() + ACTIVATION_SECONDS) if warm else None
 
         def activate() -> StoredAnswer:
-            return StoredAnswer(200, json.dumps(self.activator.activate(tenant, model, wanted, percent=percent).document()))
+            activated = self.activator.activate(tenant, model, wanted, percent=percent, warm_until=until)
+            return StoredAnswer(200, json.dumps(activated.document()))
 
-        return call.once(tenant, {"model": model, "version": str(wanted), "percent": percent}, activate, keep_seconds=KEEP_SECONDS)
+        request = {"model": model, "version": str(wanted), "percent": percent, **({} if warm else {"warm": False})}
+        return call.once(tenant, request, activate, keep_seconds=KEEP_SECONDS)
