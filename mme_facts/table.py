@@ -17,6 +17,7 @@ __all__ = [
     "PARTITION_KEY",
     "SORT_KEY",
     "UPDATED_AT",
+    "endpoint_partition",
     "idempotency_partition",
     "tenant_partition",
 ]
@@ -54,3 +55,8 @@ def tenant_partition(tenant: str) -> str:
 def idempotency_partition(tenant: str) -> str:
     """Partition key of the answers kept for a tenant's repeated requests: they may hold signed addresses, so no session reads them."""
     return f"IDEMPOTENCY#{tenant}"
+
+
+def endpoint_partition(endpoint: str) -> str:
+    """Partition key of what is remembered of an endpoint; ``endpoint`` is its name."""
+    return f"ENDPOINT#{endpoint}"

@@ -57,6 +57,7 @@ PURE = (
     "testing",
     "testing_heat",
     "testing_sweep",
+    "testing_warm_up",
     "tracing",
     "uploads",
     "usage",

@@ -17,9 +17,7 @@ from mme_tenancy.warm_up.change import FleetChange, FleetSeen
 
 __all__ = [
     "Continuations",
-    "Driven",
     "EndpointRecord",
-    "Executor",
     "Fleets",
     "Lease",
     "LeaseLostError",
@@ -66,21 +64,25 @@ class WarmUp:
 
     Attributes:
         change: what it is for. While it runs this may become another one: the run is then planned again.
+        due_at: when it became due, seconds of `mme_tenancy.clock.Clock.wall`, like all times here.
         state: where it is.
-        begun_at: when somebody first worked on it, epoch seconds of `mme_tenancy.clock.Clock.time`.
-        ended_at: when it ended, epoch seconds.
+        begun_at: when somebody first worked on it.
+        ended_at: when it ended.
         takes: how often somebody took it up.
-        checkpoint: names what is stored of the run, for `WarmUpStore.checkpoint`; empty: nothing is.
+        plan: names the plan, for `WarmUpStore.kept`; empty: there is none. It may be that of an earlier ``change``: it says of which.
+        progress: names how far that has come; empty: it was not begun.
         reason: why it ended; empty while it has not.
-        summary: what was done, for people and for the next plan.
+        summary: what was done, for people.
     """
 
     change: FleetChange
+    due_at: float
     state: WarmUpState = WarmUpState.PLANNED
     begun_at: float | None = None
     ended_at: float | None = None
     takes: int = 0
-    checkpoint: str = ""
+    plan: str = ""
+    progress: str = ""
     reason: str = ""
     summary: Mapping[str, Any] | None = None
 
@@ -118,29 +120,30 @@ class EndpointRecord:
             raise LeaseLostError(f"{holder} does not hold the warm-up of {self.endpoint} any more")
         return self.warm_up
 
-    def taken(self, lease: Lease, now: float) -> EndpointRecord:
-        """Given to a holder, who begins or continues it; ``now`` in epoch seconds."""
+    def taken(self, lease: Lease, wall: float) -> EndpointRecord:
+        """Given to a holder, who begins or continues it."""
         assert self.warm_up is not None, "nothing to take"
-        begun_at = now if self.warm_up.begun_at is None else self.warm_up.begun_at
+        begun_at = wall if self.warm_up.begun_at is None else self.warm_up.begun_at
         warm_up = replace(self.warm_up, state=WarmUpState.RUNNING, begun_at=begun_at, takes=self.warm_up.takes + 1)
         return replace(self, warm_up=warm_up, lease=lease, rev=self.rev + 1)
 
-    def kept(self, lease: Lease, checkpoint: str | None = None) -> EndpointRecord:
-        """The lease renewed, and the checkpoint replaced where there is a new one; raises `LeaseLostError`."""
-        warm_up = self.held(lease.holder)
-        if checkpoint is not None:
-            warm_up = replace(warm_up, checkpoint=checkpoint)
-        return replace(self, warm_up=warm_up, lease=lease, rev=self.rev + 1)
+    def planned(self, lease: Lease, plan: str) -> EndpointRecord:
+        """A new plan, of which nothing was done yet, and the lease renewed; raises `LeaseLostError`."""
+        return replace(self, warm_up=replace(self.held(lease.holder), plan=plan, progress=""), lease=lease, rev=self.rev + 1)
+
+    def progressed(self, lease: Lease, progress: str) -> EndpointRecord:
+        """How far the plan has come, and the lease renewed; raises `LeaseLostError`."""
+        return replace(self, warm_up=replace(self.held(lease.holder), progress=progress), lease=lease, rev=self.rev + 1)
 
     def let_go(self, holder: str) -> EndpointRecord:
         """Free for anybody to continue, at once; raises `LeaseLostError`."""
         self.held(holder)
         return replace(self, lease=None, rev=self.rev + 1)
 
-    def ended(self, state: WarmUpState, now: float, reason: str, summary: Mapping[str, Any] | None = None) -> EndpointRecord:
-        """The warm-up over; ``state`` is done or abandoned, ``now`` in epoch seconds."""
+    def ended(self, state: WarmUpState, wall: float, reason: str, summary: Mapping[str, Any] | None = None) -> EndpointRecord:
+        """The warm-up over; ``state`` is done or abandoned."""
         assert self.warm_up is not None, "nothing to end"
-        warm_up = replace(self.warm_up, state=state, ended_at=now, reason=reason, summary=summary)
+        warm_up = replace(self.warm_up, state=state, ended_at=wall, reason=reason, summary=summary)
         return replace(self, warm_up=warm_up, lease=None, rev=self.rev + 1)
 
 
@@ -169,40 +172,12 @@ class WarmUpStore(Protocol):
         """
         ...
 
-    def keep(self, endpoint: str, number: int, document: Mapping[str, Any]) -> str:
+    def keep(self, endpoint: str, document: Mapping[str, Any]) -> str:
         """Store what a run needs to be continued; returns its name. It replaces nothing, and goes by itself after a day."""
         ...
 
-    def checkpoint(self, endpoint: str, name: str) -> Mapping[str, Any] | None:
+    def kept(self, endpoint: str, name: str) -> Mapping[str, Any] | None:
         """What `keep` stored by that name; ``None`` if it is not there, or not whole."""
-        ...
-
-
-class Driven(StrEnum):
-    """How an `Executor` came back."""
-
-    ENDED = "ended"
-    """The warm-up is over, and the record says so."""
-    PAUSED = "paused"
-    """The invocation has no time left: the checkpoint is stored and the lease let go, so that another one continues at once."""
-    LOST = "lost"
-    """Someone else holds the warm-up now, or it was ended meanwhile."""
-
-
-class Executor(Protocol):
-    """Works on a warm-up until it ends or the time is up: `mme_tenancy.warm_up.execute`."""
-
-    def drive(self, record: EndpointRecord, lease: Lease, *, deadline: float) -> Driven:
-        """Plan it, or load its checkpoint, and run it.
-
-        It renews the lease before it runs out, looks now and then at the record (`changed`), plans again when the warm-up's change is
-        another one, and stops at once when the lease is lost. What it raises leaves the lease to run out: the next tick continues.
-
-        Args:
-            record: as `EndpointRecord.taken` left it; the lease is the caller's.
-            lease: the lease in it.
-            deadline: when it has to be back, on the monotonic clock.
-        """
         ...
 
 
