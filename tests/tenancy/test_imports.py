@@ -65,7 +65,7 @@ PURE = (
     "warming",
 )
 
-WARM_UP = ("change", "plan", "ports", "run", "settings")
+WARM_UP = ("change", "keep_warm", "plan", "ports", "run", "settings")
 """The pure modules of the package `mme_tenancy.warm_up`."""
 WIRED = ("client", "testing_client")
 """What applications import; it brings the AWS adapters."""

@@ -1,0 +1,103 @@
+"""Which of the models that are to stay loaded are called, and when."""
+
+from __future__ import annotations
+
+import pytest
+
+from mme_facts.grammar import HeatKey
+from mme_tenancy.heat import Counts, ModelHeat, PoolHeat
+from mme_tenancy.testing_heat import MemoryHeat
+from mme_tenancy.warm_up.keep_warm import KeepWarm, quiet
+
+IRIS, WINE = ("acme", "iris"), ("globex", "wine")
+MODELS = ["acme/iris", "globex/wine"]
+WINDOW = 300
+
+
+def window(end, *asked, pool="shared", requests=1):
+    rows = tuple(ModelHeat(tenant, model, "v1-0123456789ab", Counts(requests=requests)) for tenant, model in asked)
+    return PoolHeat(HeatKey(pool, int(end) // WINDOW * WINDOW - WINDOW, WINDOW), ("endpoint-a",), rows)
+
+
+@pytest.fixture
+def tick(clock):
+    """Ticks once; the models that were called."""
+
+    def tick(keep_warm, endpoint="endpoint-a"):
+        called = []
+        count = keep_warm.tick("shared", endpoint, called.extend)
+        assert count == len(called)
+        return called
+
+    return tick
+
+
+def test_each_model_is_called_at_once_and_then_every_five_minutes(clock, tick):
+    keep_warm = KeepWarm(MODELS, MemoryHeat(), clock)
+    called = []
+    for _minute in range(11):
+        called.append(tick(keep_warm))
+        clock.sleep(60)
+    assert called == [[IRIS, WINE], [], [], [], [], [IRIS, WINE], [], [], [], [], [IRIS, WINE]]
+
+
+def test_a_late_tick_only_moves_the_next_ones(clock, tick):
+    keep_warm = KeepWarm(MODELS[:1], MemoryHeat(), clock)
+    tick(keep_warm)
+    clock.sleep(299)
+    assert tick(keep_warm) == []
+    clock.sleep(3600)
+    assert tick(keep_warm) == [IRIS]
+    assert tick(keep_warm) == [], "the same tick twice"
+
+
+def test_what_users_asked_for_in_the_newest_window_is_left_to_them(clock, tick):
+    keep_warm = KeepWarm(MODELS, MemoryHeat(window(clock.time() - WINDOW, WINE), window(clock.time(), IRIS)), clock)
+    assert tick(keep_warm) == [WINE], "the window before is too long ago"
+
+
+def test_an_old_window_or_that_of_another_pool_says_nothing(clock, tick):
+    heat = MemoryHeat(window(clock.time() - 4 * WINDOW, IRIS), window(clock.time(), WINE, pool="other"))
+    assert tick(KeepWarm(MODELS, heat, clock)) == [IRIS, WINE]
+
+
+def test_heat_that_cannot_be_read_forgets_no_model(clock, tick):
+    class Broken(MemoryHeat):
+        def windows(self, pool, *, since):
+            raise OSError("S3 is out of reach")
+
+    assert tick(KeepWarm(MODELS, Broken(), clock)) == [IRIS, WINE]
+    damaged = MemoryHeat(window(clock.time(), IRIS))
+    damaged.objects = {key: (b"no gzip", revision) for key, (_, revision) in damaged.objects.items()}
+    assert tick(KeepWarm(MODELS, damaged, clock)) == [IRIS, WINE]
+
+
+def test_a_call_that_fails_is_not_made_every_minute(clock):
+    keep_warm = KeepWarm(MODELS, MemoryHeat(), clock)
+
+    def fail(_names):
+        raise RuntimeError("throttled")
+
+    with pytest.raises(RuntimeError):
+        keep_warm.tick("shared", "endpoint-a", fail)
+    assert keep_warm.tick("shared", "endpoint-a", fail) == 0
+
+
+def test_endpoints_are_looked_after_each_for_itself(clock, tick):
+    keep_warm = KeepWarm(MODELS[:1], MemoryHeat(), clock)
+    assert tick(keep_warm) == [IRIS]
+    assert tick(keep_warm, "endpoint-b") == [IRIS]
+
+
+def test_nothing_is_read_where_nothing_is_due(clock, tick):
+    class Unread(MemoryHeat):
+        def windows(self, pool, *, since):
+            raise AssertionError("nothing is due")
+
+    assert tick(KeepWarm([], Unread(), clock)) == []
+
+
+def test_a_row_without_requests_is_no_traffic():
+    assert quiet([IRIS, WINE], window(6000, IRIS, requests=0)) == [IRIS, WINE]
+    assert quiet([IRIS, WINE], None) == [IRIS, WINE]
+    assert quiet([IRIS], window(6000, IRIS)) == []
