@@ -64,6 +64,8 @@ if TYPE_CHECKING:
     from mme_constructs.usage_plans import RateLimits as RateLimits
     from mme_constructs.usage_plans import UsagePlans as UsagePlans
     from mme_constructs.variants import ProductionVariant as ProductionVariant
+    from mme_constructs.warm_up import WarmUp as WarmUp
+    from mme_constructs.warm_up import WarmUpSettings as WarmUpSettings
 
 __getattr__, __dir__ = attach(
     __name__,
@@ -124,5 +126,7 @@ __getattr__, __dir__ = attach(
         "RateLimits": "usage_plans",
         "Throttle": "tenant_api",
         "UsagePlans": "usage_plans",
+        "WarmUp": "warm_up",
+        "WarmUpSettings": "warm_up",
     },
 )

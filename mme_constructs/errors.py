@@ -34,6 +34,7 @@ __all__ = [
     "ThrottleError",
     "TrustError",
     "VariantError",
+    "WarmUpError",
 ]
 
 
@@ -226,3 +227,9 @@ class AuthorizerError(ConfigurationError):
     """The callers of the API could not be told apart, or could choose who they are."""
 
     code = "authorizer"
+
+
+class WarmUpError(ConfigurationError):
+    """Fleets cannot be warmed as it is set, or it is not known how much they hold."""
+
+    code = "warm-up"

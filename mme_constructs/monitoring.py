@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from mme_constructs.heat_collector import HeatCollector
     from mme_constructs.model_admission import ModelAdmission
     from mme_constructs.sweeper import Sweeper
+    from mme_constructs.warm_up import WarmUp
 
 __all__ = ["AlarmSettings", "MmeMonitoring"]
 
@@ -139,12 +140,20 @@ class MmeMonitoring(Construct):
         self._add(RULES["stuck-updating"], self._source, settings)
 
     def add_warm_up(self, settings: AlarmSettings | None = None) -> None:
-        """An alarm on warm-ups of this endpoint that fail or run out of time.
+        """An alarm on warm-ups of this endpoint that fail or run out of time, and their row on the dashboard.
 
         Args:
             settings: what is different. Default: the construct's ``overrides``.
         """
+        known = set(self._alarms)
         self._add(RULES["warm-up-failed"], self._source, settings)
+        if self._dashboard is not None:
+            self._dashboard.add_warm_up([self._arn(name) for name in self._alarms if name not in known])
+
+    def add_warm_up_function(self, warm_up: WarmUp) -> None:
+        """Alarms on errors of the function that warms endpoints, and on its lost events; once, however many endpoints it warms."""
+        self.add_function_errors("warm-up", warm_up.function)
+        self.add_schedule_dead_letters(warm_up.dead_letters)
 
     def add_placement(self, settings: AlarmSettings | None = None) -> None:
         """An alarm on models of this endpoint that could not be moved to or from a dedicated component.

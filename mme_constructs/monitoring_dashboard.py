@@ -16,7 +16,7 @@ from constructs import Construct
 from mme_constructs.monitoring_metrics import MetricSource, MetricUse
 from mme_constructs.stack_of import stack_of
 from mme_facts.instances import InstanceType
-from mme_facts.metrics import ADMISSION_NAMESPACE, ENDPOINT_METRICS, QUEUE_NAMESPACE, metric
+from mme_facts.metrics import ADMISSION_NAMESPACE, ENDPOINT_METRICS, QUEUE_NAMESPACE, WARM_UP_NAMESPACE, metric
 from mme_facts.thresholds import CPU_HIGH_PERCENT, CPU_LOW_PERCENT
 
 __all__ = ["MonitoringDashboard"]
@@ -169,6 +169,25 @@ class MonitoringDashboard(Construct):
         )
         self._write()
 
+    def add_warm_up(self, alarm_arns: Sequence[str]) -> None:
+        """A row on warm-ups after changes of the fleet: what they did, how long they took, what they were good for."""
+        self._add(
+            "## Warm-up: were caches filled again after the fleet changed?",
+            self._graph("Calls in 5 minutes", [self._warmed("models_warmed", "models warmed"), self._warmed("calls", "calls")]),
+            self._graph(
+                "How long it took, and its bytes",
+                [self._warmed("seconds", "seconds", "Maximum")],
+                [self._warmed("bytes_warmed", "bytes", yAxis="right")],
+            ),
+            self._graph(
+                "What came of it",
+                [self._warmed("cold_requests_avoided", "cold requests avoided, estimated")],
+                [self._warmed("failed", "failed", yAxis="right"), self._warmed("overrun", "out of time", yAxis="right")],
+            ),
+        )
+        self._add_status("Warm-up alarms", alarm_arns)
+        self._write()
+
     def add_tenants(self, log_groups: Sequence[logs.ILogGroup]) -> None:
         """A table of the busiest tenants, from the lines that the invocation path writes."""
         query = (
@@ -214,6 +233,9 @@ class MonitoringDashboard(Construct):
     def _seconds(self, name: str, statistic: str, label: str, **options: object) -> Rows:
         used = self._named(name, statistic, label)
         return _divided(used, f"{name[0].lower()}{name[1:]}", _MICROSECONDS_PER_SECOND, **options)
+
+    def _warmed(self, name: str, label: str, statistic: str = "Sum", **options: object) -> list[object]:
+        return self._source.metric(metric(WARM_UP_NAMESPACE, name), statistic, label=label).row(**options)
 
     def _graph(self, title: str, left: Rows, right: Rows | None = None) -> Document:
         from_zero: Mapping[str, object] = {"min": 0}

@@ -35,6 +35,7 @@ _PULL = ["ecr:BatchCheckLayerAvailability", "ecr:BatchGetImage", "ecr:GetAuthori
 _ACCOUNT_ONLY = {
     PrivateService.SAGEMAKER_API: ["sagemaker:*"],
     PrivateService.LOGS: ["logs:*"],
+    PrivateService.MONITORING: ["cloudwatch:*"],
     PrivateService.ECR_API: _PULL,
     PrivateService.ECR_DOCKER: _PULL,
 }
@@ -52,9 +53,9 @@ class InvokableEndpoint(Protocol):
 class PrivateAccess(Construct):
     """A VPC without internet access and the endpoints through which the platform's services are reached from it.
 
-    Interface endpoints, with private DNS, in one subnet of every zone: SageMaker's runtime and API, CloudWatch Logs, STS, EventBridge,
-    ``execute-api`` and, if images are pulled through the VPC, ECR's two. Gateway endpoints: S3, and DynamoDB if there is a registry. Their
-    security group admits HTTPS from the named clients and nothing else.
+    Interface endpoints, with private DNS, in one subnet of every zone: SageMaker's runtime and API, CloudWatch and its Logs, STS,
+    EventBridge, ``execute-api`` and, if images are pulled through the VPC, ECR's two. Gateway endpoints: S3, and DynamoDB if there is a
+    registry. Their security group admits HTTPS from the named clients and nothing else.
 
     What the endpoint policies admit:
 
@@ -64,8 +65,8 @@ class PrivateAccess(Construct):
       deployment only.
     - DynamoDB: reading and writing items of the registry's table and its indexes.
     - ECR: pulling images. STS: this account's roles. EventBridge: putting events on this account's buses. ``execute-api``: this account's
-      APIs. CloudWatch Logs and SageMaker's API: everything that the caller's own policy allows. All of these for principals of this account
-      only, so that nobody carries data out with another account's credentials.
+      APIs. CloudWatch, its Logs and SageMaker's API: everything that the caller's own policy allows. All of these for principals of this
+      account only, so that nobody carries data out with another account's credentials.
 
     With an ``execute-api`` endpoint and private DNS, the VPC no longer reaches *public* REST APIs of the region by their default names.
     Clients must lie in the endpoints' zones: names may not resolve in others, `add_client` checks it. Flow logs are the stack's decision:

@@ -23,6 +23,7 @@ class PrivateService(StrEnum):
     STS = "sts"
     EVENTS = "events"
     EXECUTE_API = "execute-api"
+    MONITORING = "monitoring"
     ECR_API = "ecr.api"
     ECR_DOCKER = "ecr.dkr"
     S3 = "s3"
@@ -43,6 +44,7 @@ def interface_services() -> Mapping[PrivateService, ec2.InterfaceVpcEndpointAwsS
         PrivateService.STS: known.STS,
         PrivateService.EVENTS: known.EVENTBRIDGE,
         PrivateService.EXECUTE_API: known.APIGATEWAY,
+        PrivateService.MONITORING: known.CLOUDWATCH_MONITORING,
         PrivateService.ECR_API: known.ECR,
         PrivateService.ECR_DOCKER: known.ECR_DOCKER,
     }

@@ -121,6 +121,24 @@ class TenantRegistry(Construct):
             grantee=grantee, actions=["dynamodb:Query"], resource_arns=[f"{self.table.table_arn}/index/{names.MOVING_INDEX}"]
         )
 
+    def grant_warm_up(self, grantee: iam.IGrantable, endpoints: Sequence[str]) -> iam.Grant:
+        """Let ``grantee`` read single items of everybody, and write what is remembered of these endpoints: what warm-up needs.
+
+        Args:
+            grantee: who.
+            endpoints: names of SageMaker endpoints.
+
+        Source: Amazon DynamoDB Developer Guide, Using IAM policy conditions for fine-grained access control.
+        """
+        # A request without any value of the key would meet the first alone.
+        own: dict[str, dict[str, str | list[str]]] = {
+            "ForAllValues:StringEquals": {"dynamodb:LeadingKeys": [names.endpoint_partition(endpoint) for endpoint in endpoints]},
+            "Null": {"dynamodb:LeadingKeys": "false"},
+        }
+        writes = ["dynamodb:PutItem", "dynamodb:UpdateItem"]
+        iam.Grant.add_to_principal(grantee=grantee, actions=writes, resource_arns=[self.table.table_arn], conditions=own)
+        return self._grant(grantee, _READ_ITEMS)
+
     def _grant(self, grantee: iam.IGrantable, actions: Sequence[str]) -> iam.Grant:
         if self._key is not None:
             self._key.grant_encrypt_decrypt(grantee)

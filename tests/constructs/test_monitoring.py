@@ -268,13 +268,14 @@ def test_the_runbook_may_stand_elsewhere(synthesize_stack):
     assert not synthesized.resources("AWS::CloudWatch::Dashboard")
 
 
-def test_the_dashboard_starts_with_users_then_cache_then_fleet_then_tenants(everything):
+def test_the_dashboard_starts_with_users_then_cache_then_fleet_then_warm_up_then_tenants(everything):
     widgets = dashboard_body(everything[0])["widgets"]
     headings = [widget["properties"]["markdown"] for widget in widgets if widget["type"] == "text"]
     assert [heading.split(":")[0].split("?")[0] for heading in headings] == [
         "## Are users hurt",
         "## Cache",
         "## Fleet",
+        "## Warm-up",
         "## Tenants",
     ]
     assert widgets[1]["type"] == "alarm"

@@ -85,6 +85,7 @@ def test_every_service_of_the_platform_has_an_endpoint_with_private_dns_in_every
         "sts",
         "events",
         "execute-api",
+        "monitoring",
         "ecr.api",
         "ecr.dkr",
     }

@@ -67,6 +67,8 @@ from mme_constructs import (
     TenantRegistry,
     Throttle,
     UsagePlans,
+    WarmUp,
+    WarmUpSettings,
 )
 
 
@@ -165,4 +167,6 @@ WATCH: type[FleetWatch] = FleetWatch
 TELEMETRY: TelemetrySettings = TelemetrySettings(tenants=["acme"], access_share=0.01, slow_ms=500)
 SWEEPER: type[Sweeper] = Sweeper
 COLLECTOR: type[HeatCollector] = HeatCollector
+WARM_UP: type[WarmUp] = WarmUp
+WARMED: WarmUpSettings = WarmUpSettings(keep_warm=["acme/churn"], traffic_share=0.1)
 HEAT: HeatSettings = HeatSettings(window_minutes=1, delay_seconds=30)
