@@ -200,7 +200,7 @@ def test_keys_that_dynamodb_leaves_unprocessed_are_asked_for_again_and_never_tak
         for _ in range(8):
             stub.add_response("batch_get_item", left)
         with pytest.raises(TimeoutError, match="unprocessed"):
-            DynamoSweepIndex(client, "table").versions([ARTIFACT])
+            DynamoSweepIndex(client, "table", sleep=lambda _seconds: None).versions([ARTIFACT])
         stub.assert_no_pending_responses()
 
 

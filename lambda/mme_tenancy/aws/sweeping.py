@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from botocore.exceptions import ClientError
@@ -23,7 +24,8 @@ from mme_facts.table import (
 )
 from mme_tenancy.artifacts import UploadedObject
 from mme_tenancy.aws.attributes import from_item, to_item
-from mme_tenancy.aws.items import SCHEMA, owner_key, version_key, version_of, version_sort_key
+from mme_tenancy.aws.batches import read_versions
+from mme_tenancy.aws.items import SCHEMA, owner_key, version_key
 from mme_tenancy.sweep_ports import Area, Cursors, Due, Found, Listed, Queue, VersionKey
 from mme_tenancy.versions import Version
 
@@ -33,9 +35,6 @@ if TYPE_CHECKING:
 
 __all__ = ["DynamoSweepIndex", "EventAdmissions", "EventsClient", "S3SweepObjects"]
 
-_BATCH_KEYS = 100
-"""BatchGetItem takes no more."""
-_BATCH_ROUNDS = 8
 _REMEMBERED_SECONDS = 30 * 86_400
 _STATE_KEY = {PARTITION_KEY: "SWEEP", SORT_KEY: "CURSORS"}
 _MISSING = frozenset({"NoSuchKey", "NoSuchUpload", "404"})
@@ -55,11 +54,13 @@ class DynamoSweepIndex:
     Args:
         client: DynamoDB client.
         table_name: the table.
+        sleep: waits between attempts, seconds.
     """
 
-    def __init__(self, client: DynamoDBClient, table_name: str) -> None:
+    def __init__(self, client: DynamoDBClient, table_name: str, *, sleep: Callable[[float], None] = time.sleep) -> None:
         self._client = client
         self._table_name = table_name
+        self._sleep = sleep
 
     def due(self, queue: Queue, *, until: str, limit: int, cursor: str | None) -> Due:
         """At most ``limit`` records of a queue that last changed at ``until`` or before, oldest first. It may be old."""
@@ -91,29 +92,7 @@ class DynamoSweepIndex:
 
     def versions(self, names: Sequence[ArtifactName]) -> Mapping[ArtifactName, Version]:
         """The records of these artifacts, read consistently; those without one are left out."""
-        found: dict[ArtifactName, Version] = {}
-        for start in range(0, len(names), _BATCH_KEYS):
-            for version in self._batch(names[start : start + _BATCH_KEYS]):
-                found[version.name] = version
-        # A record of the same number and another digest is none of the artifact.
-        return {name: found[name] for name in names if name in found}
-
-    def _batch(self, names: Sequence[ArtifactName]) -> list[Version]:
-        keys = [
-            to_item({PARTITION_KEY: tenant_partition(name.tenant), SORT_KEY: version_sort_key(name.model, name.version.number)})
-            for name in names
-        ]
-        unique = {json.dumps(key, sort_keys=True): key for key in keys}
-        request: Any = {self._table_name: {"Keys": list(unique.values()), "ConsistentRead": True}}
-        versions: list[Version] = []
-        for _ in range(_BATCH_ROUNDS):
-            answer = self._client.batch_get_item(RequestItems=request)
-            versions += [version_of(from_item(item)) for item in answer["Responses"].get(self._table_name, [])]
-            request = answer.get("UnprocessedKeys")
-            if not request:
-                return versions
-        # A record that was not read must not look like one that is not there.
-        raise TimeoutError(f"DynamoDB left keys of a batch unprocessed {_BATCH_ROUNDS} times")
+        return read_versions(self._client, self._table_name, names, sleep=self._sleep)
 
     def unrecorded_seconds(self, name: ArtifactName, now: float) -> float:
         """For how long the artifact has been seen without a record; the first call says 0 and remembers ``now``.
