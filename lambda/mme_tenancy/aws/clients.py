@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "apigateway_client",
+    "cloudwatch_client",
     "dynamodb_client",
     "events_client",
     "lambda_client",
@@ -38,6 +39,13 @@ def apigateway_client(session: boto3.Session) -> Any:
     config = Config(retries={"mode": "standard", "total_max_attempts": 4}, connect_timeout=_CONNECT_SECONDS, read_timeout=5)
     client: Any = session.client
     return client("apigateway", config=config)
+
+
+def cloudwatch_client(session: boto3.Session) -> Any:
+    """CloudWatch's client, for metrics that are of use only now: one short try more; the stubs of it are no dependency of ours."""
+    config = Config(retries={"mode": "standard", "total_max_attempts": 2}, connect_timeout=_CONNECT_SECONDS, read_timeout=5)
+    client: Any = session.client
+    return client("cloudwatch", config=config)
 
 
 def dynamodb_client(session: boto3.Session) -> DynamoDBClient:
