@@ -22,15 +22,19 @@ from mme_facts.metrics_own import (
     HEAT_NAMESPACE,
     SWEEP_METRICS,
     SWEEP_NAMESPACE,
+    WARM_UP_METRICS,
+    WARM_UP_NAMESPACE,
 )
 from mme_facts.telemetry import LineSettings
 
 if TYPE_CHECKING:
     from mme_tenancy.heat_collection import Collected
+    from mme_tenancy.warm_up.run import WarmUpSummary
 
-__all__ = ["admission_line", "fleet_line", "heat_line", "invocation_line", "sweep_line", "write_line"]
+__all__ = ["admission_line", "fleet_line", "heat_line", "invocation_line", "sweep_line", "warm_up_line", "write_line"]
 
 _DEFAULT = LineSettings()
+_NAMED_FAILURES = 20
 
 
 def invocation_line(fields: Mapping[str, object], *, epoch_seconds: float, settings: LineSettings | None = None) -> str:
@@ -130,6 +134,39 @@ def heat_line(function_name: str, collected: Collected, *, epoch_seconds: float)
     line: dict[str, object] = {"function": function_name, **{name: value for name, value in values.items() if value is not None}}
     units = [(row.name, row.unit) for row in HEAT_METRICS if row.name in line]
     line["_aws"] = _metadata(HEAT_NAMESPACE, [("function",)], units, epoch_seconds)
+    return _text(line)
+
+
+def warm_up_line(
+    endpoint: str, summary: WarmUpSummary, *, why: str, failed: bool, epoch_seconds: float, problems: Mapping[str, int] | None = None
+) -> str:
+    """What a warm-up did, as JSON text, once it has ended.
+
+    Args:
+        endpoint: the endpoint's name, the metrics' only dimension.
+        summary: what was done. Of the models that failed the first ones are named, for readers of the log.
+        why: what it was for, such as the change's kind and number.
+        failed: whether it was given up.
+        epoch_seconds: now.
+        problems: what failed beside the calls, and how often.
+    """
+    metrics = {
+        "models_warmed": summary.warmed,
+        "calls": summary.calls,
+        "bytes_warmed": summary.bytes,
+        "seconds": round(summary.seconds, 3),
+        "cold_requests_avoided": round(summary.cold_requests_avoided, 1),
+        "failed": int(failed),
+        "overrun": int(summary.end == "time"),
+    }
+    units = [(row.name, row.unit) for row in WARM_UP_METRICS]
+    line: dict[str, object] = {"message": "warmed up", "endpoint": endpoint, "why": why, **metrics}
+    told = summary.document()
+    line |= {
+        name: told[name] for name in ("end", "detail", "planned", "loaded", "loaded_bytes", "skipped", "throttled", "not_ready", "repeated")
+    }
+    line |= {"failed_models": len(summary.failed), "first_failed": told["failed"][:_NAMED_FAILURES], "problems": dict(problems or {})}
+    line["_aws"] = _metadata(WARM_UP_NAMESPACE, [("endpoint",)], units, epoch_seconds)
     return _text(line)
 
 

@@ -57,6 +57,7 @@ PURE = (
     "testing",
     "testing_heat",
     "testing_sweep",
+    "testing_warm_calls",
     "testing_warm_up",
     "tracing",
     "uploads",
@@ -65,7 +66,7 @@ PURE = (
     "warming",
 )
 
-WARM_UP = ("change", "keep_warm", "plan", "ports", "run", "settings")
+WARM_UP = ("change", "execute", "keep_warm", "named", "plan", "ports", "run", "settings", "sources", "workers")
 """The pure modules of the package `mme_tenancy.warm_up`."""
 WIRED = ("client", "testing_client")
 """What applications import; it brings the AWS adapters."""

@@ -133,7 +133,7 @@ class WarmUpPlan:
     """What a warm-up does.
 
     Attributes:
-        kind: the change that it follows.
+        kind: the change that it follows; ``None``: none, somebody named the models.
         steps: the models to call, first the first.
         skipped: why others are not called, and how many.
         in_flight: calls under way at once, at most.
@@ -142,7 +142,7 @@ class WarmUpPlan:
         left_out: the models that are not called; a plan that was dumped and loaded has forgotten them.
     """
 
-    kind: ChangeKind
+    kind: ChangeKind | None
     steps: tuple[Step, ...]
     skipped: Mapping[Skip, int]
     in_flight: int
@@ -169,7 +169,7 @@ class WarmUpPlan:
     def dump(self) -> dict[str, Any]:
         """As JSON can hold it."""
         return {
-            "kind": self.kind.value,
+            "kind": None if self.kind is None else self.kind.value,
             "steps": [list(astuple(step)) for step in self.steps],
             "skipped": {reason.value: count for reason, count in self.skipped.items()},
             "in_flight": self.in_flight,
@@ -181,7 +181,7 @@ class WarmUpPlan:
     def load(cls, document: Mapping[str, Any]) -> WarmUpPlan:
         """The plan that `dump` wrote."""
         return cls(
-            kind=ChangeKind(document["kind"]),
+            kind=None if document["kind"] is None else ChangeKind(document["kind"]),
             steps=tuple(Step(*values) for values in document["steps"]),
             skipped={Skip(reason): count for reason, count in document["skipped"].items()},
             in_flight=document["in_flight"],

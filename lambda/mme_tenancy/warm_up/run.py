@@ -268,6 +268,11 @@ class WarmUpRun:
         return len(self._under_way)
 
     @property
+    def loaded(self) -> int:
+        """Models that answered so late that they probably were loaded for the call."""
+        return self._state.loaded
+
+    @property
     def calls_per_second(self) -> float:
         """Calls that may begin in any second."""
         return self.settings.calls_per_second(self._state.user_rate)
