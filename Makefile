@@ -8,10 +8,10 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-inp
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help env demo test lint format browser e2e bench docs images openapi lock clean
+.PHONY: help env demo test lint format browser e2e bench bench-warm-up docs images openapi lock clean
 
 help:  ## show this list
-	@awk -F ':.*## ' '/^[a-z0-9_-]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z0-9_-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' Makefile
 
 env: $(READY)  ## build the environment (any python3 >= 3.11; Node, the JRE and the CDK CLI come with it)
 
@@ -51,6 +51,9 @@ format: $(READY)  ## format the code and mend what ruff can mend
 
 bench: $(READY)  ## the figures, with their bounds; writes build/bench.json
 	@$(BIN)/python -m benchmarks
+
+bench-warm-up: $(READY)  ## what a warm-up avoids and costs, in virtual time: the whole table, and its plots in docs/images
+	@$(BIN)/python -m benchmarks.warm_up --docs
 
 docs: $(READY)  ## the documentation, into build/site
 	@JSII_NODE="$$($(BIN)/python -c 'from mme_local.toolchain import node; print(node())')" CDK_VALIDATION=false $(BIN)/python -m tests.constructs.guard_rails.table

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from benchmarks import bulk, constructs, fleet, invocation, local_cloud, onboarding
 from benchmarks.figure import store, table
+from benchmarks.warm_up import measure as warm_up
 from mme_cli.console import stderr, stdout
 
 AREAS = {
@@ -17,15 +18,18 @@ AREAS = {
     "bulk": bulk.measure,
     "invocation": invocation.measure,
 }
+LONG_AREAS = {"warm-up": warm_up.measure}
+"""Measured only when they are named."""
 
 
 def main(arguments: list[str]) -> int:
-    """Measure the named areas, or all."""
-    unknown = [name for name in arguments if name not in AREAS]
+    """Measure the named areas, or all but the long ones."""
+    areas = AREAS | LONG_AREAS
+    unknown = [name for name in arguments if name not in areas]
     if unknown:
-        stderr.print(f"bench: area {unknown[0]!r} is unknown: use one of {', '.join(AREAS)}", markup=False)
+        stderr.print(f"bench: area {unknown[0]!r} is unknown: use one of {', '.join(areas)}", markup=False)
         return 2
-    figures = [figure for name in arguments or AREAS for figure in AREAS[name](lambda text: stderr.print(text, markup=False))]
+    figures = [figure for name in arguments or AREAS for figure in areas[name](lambda text: stderr.print(text, markup=False))]
     stdout.print(table(figures))
     store(figures, Path("build") / "bench.json")
     return 0 if all(figure.holds for figure in figures) else 1

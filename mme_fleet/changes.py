@@ -14,16 +14,22 @@ __all__ = ["FleetChange", "InstanceSpec", "LoseInstance", "LoseZone", "ScaleIn",
 
 @dataclass(frozen=True, slots=True)
 class InstanceSpec:
-    """An instance to be: see `mme_fleet.InstanceUp` for the budgets and the zone."""
+    """An instance to be: see `mme_fleet.InstanceUp` for the budgets and the zone.
+
+    Attributes:
+        resident: models that are in its memory when it first comes up, the least recently used first: the state of an earlier run, or
+            what a perfect copy of caches would be. They take the memory that the costs say.
+    """
 
     memory_bytes: int
     disk_bytes: int
     zone: str = ""
+    resident: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class ScaleOut:
-    """Further instances take requests from now on; they are empty. Their start-up time is the script's business."""
+    """Further instances take requests from now on; they are empty, unless told otherwise. Their start-up time is the script's business."""
 
     instances: Sequence[InstanceSpec]
 

@@ -28,6 +28,7 @@ class SimulationResults:
         latencies: seconds from arrival to answer of each that succeeded, in the order of the answers.
         cold_at: when those came that waited for a load and were forwarded, in the order of being forwarded.
         waits: seconds that each of these waited.
+        refused_at: when those came that got an error and were never forwarded, in the order of the answers.
         asked: requests of policies.
         downloads: begun by all instances, for callers and policies.
         loads: completed by them.
@@ -41,6 +42,7 @@ class SimulationResults:
     latencies: array[float] = field(default_factory=_numbers)
     cold_at: array[float] = field(default_factory=_numbers)
     waits: array[float] = field(default_factory=_numbers)
+    refused_at: array[float] = field(default_factory=_numbers)
     asked: int = 0
     downloads: int = 0
     loads: int = 0

@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from functools import partial
 from heapq import heappop, heappush
 from typing import Any, Protocol, TypeAlias
@@ -109,7 +110,8 @@ class Simulator:
         self._instance_numbers = itertools.count(1)
         self._fleet_numbers = itertools.count(1)
         self._observers = list(observers)
-        self._waiting: dict[int, float] = {}  # when callers' requests came that are not forwarded, or are told to observers
+        self._waiting: dict[int, float] = {}  # when callers' requests came that are not forwarded
+        self._flying: dict[int, float] = {}  # and of those that are, where observers are told
         self._asked: dict[int, _Asked] = {}
         self._executors: dict[type[Action], Callable[[Generation, Any], None]] = {
             Forward: self._forward,
@@ -139,6 +141,11 @@ class Simulator:
     def fleet_name(self) -> str:
         """The fleet that takes requests."""
         return self._generation.name
+
+    @property
+    def results(self) -> SimulationResults:
+        """Of the run under way, so far, or of the last one. Requests, and hits that no observer is told, are counted at its end."""
+        return self._results
 
     def snapshot(self) -> FleetSnapshot:
         """The state of the fleet that takes requests."""
@@ -289,7 +296,8 @@ class Simulator:
         results.loads += isinstance(event, Loaded)
         for action in step.actions:
             if isinstance(action, Forward):
-                self._forwarded(action, self._waiting[action.request])
+                self._flying[action.request] = arrived = self._waiting.pop(action.request)
+                self._forwarded(action, arrived)
             elif isinstance(action, Reply):
                 self._reply(self._generation, action)
             else:
@@ -408,12 +416,12 @@ class Simulator:
         if asked is not None:
             asked.instance, asked.cold = action.instance, action.cold
         else:
-            arrived = self._waiting[number]
+            arrived = self._waiting.pop(number)
             self._forwarded(action, arrived)
             if not self._observers:
-                del self._waiting[number]
                 heappush(self._heap, (done, number, arrived, status, generation))
                 return
+            self._flying[number] = arrived
         heappush(self._heap, (done, number, None, self._tell, (generation, Replied(number, status))))
 
     def _forwarded(self, action: Forward, arrived: float) -> None:
@@ -430,9 +438,11 @@ class Simulator:
         if asked is not None:
             asked.answered(RequestAnswer(asked.model, self._now - asked.arrived, asked.cold, asked.instance, error))
             return
-        arrived = self._waiting.pop(action.request, None)
+        waited_since, arrived = self._waiting.pop(action.request, None), self._flying.pop(action.request, None)
         if error is not None:
             self._results.errors[error.code, error.original_status] += 1
+            if waited_since is not None:
+                self._results.refused_at.append(waited_since)
         else:
             assert arrived is not None
             self._results.latencies.append(self._now - arrived)
@@ -500,7 +510,13 @@ class Simulator:
         settings = generation.settings
         workers = settings.workers_per_model if settings.model_queue_size is None else None
         generation.servers[name] = Server(spec, workers)
-        self._tell(generation, InstanceUp(name, spec.memory_bytes, spec.disk_bytes, disk_kept, spec.zone))
+        resident = tuple((model, self._memory_bytes(settings, model)) for model in spec.resident)
+        self._tell(generation, InstanceUp(name, spec.memory_bytes, spec.disk_bytes, disk_kept, spec.zone, resident))
+
+    def _memory_bytes(self, settings: FleetSettings, model: str) -> int:
+        """What a model takes that an instance comes up with."""
+        costs = self._costs
+        return settings.memory_bytes(costs.unpacked_bytes(model)) if costs.measured_bytes is None else costs.measured_bytes(model)
 
     def _scale_in(self, count: int) -> None:
         names = list(self._generation.in_service())
@@ -541,13 +557,13 @@ class Simulator:
 
     def _return(self, generation: Generation, name: str, was: Server, disk_kept: bool) -> None:
         if generation.servers.get(name) is was:
-            self._bring_up(generation, name, was.spec, disk_kept=disk_kept)
+            self._bring_up(generation, name, replace(was.spec, resident=()), disk_kept=disk_kept)
 
     def _update(self, change: UpdateFleet) -> None:
         old = self._generation
         instances = change.instances
         if instances is None:
-            instances = [server.spec for server in old.in_service().values()]
+            instances = [replace(server.spec, resident=()) for server in old.in_service().values()]
         self._generation = self._make_generation(change.settings or old.settings, change.router or old.router)
         self._add(instances)
         self._later(self._now + old.settings.load_wait_seconds + self._costs.invoke_timeout_seconds, self._end, old)

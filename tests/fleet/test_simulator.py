@@ -239,6 +239,51 @@ def test_more_instances_than_there_are_cannot_go():
         ScaleIn(0)
 
 
+def test_instances_come_up_with_what_they_are_told_and_lose_it_with_their_memory():
+    specs = [InstanceSpec(45, MANY, resident=("a", "b"))]
+    sim = Simulator(COSTS, specs, router=OneHomeRouter)
+    assert models_of(sim) == {"instance-1": {"a", "b"}}
+    results = sim.run([(0.0, "b"), (1.0, "c")])
+    assert (results.hits, results.loads) == (1, 1)
+    assert models_of(sim) == {"instance-1": {"b", "c"}}, "the first of them is the least recently used"
+    sim.change(LoseInstance("instance-1", 5.0))
+    assert sim.run([], until=sim.now + 10.0).requests == 0
+    assert models_of(sim) == {"instance-1": set()}
+    sim = Simulator(COSTS, specs)
+    sim.change(UpdateFleet())
+    assert models_of(sim) == {"instance-2": set()}, "a new fleet is empty"
+    sim.change(UpdateFleet([InstanceSpec(100, MANY, resident=("a",))]))
+    assert models_of(sim) == {"instance-3": {"a"}}
+
+
+def test_a_model_that_an_instance_comes_up_with_takes_the_memory_that_a_load_of_it_would():
+    settings = FleetSettings(model_overhead_bytes=3)
+    specs = [InstanceSpec(100, MANY, resident=("a",))]
+    assert Simulator(COSTS, specs, settings=settings).snapshot().instances[0].memory_bytes == 23
+    measured = with_costs(measured_bytes=constant(31))
+    assert Simulator(measured, specs, settings=settings).snapshot().instances[0].memory_bytes == 31
+
+
+@pytest.mark.parametrize("observers", [(), (lambda _fleet, _step: None,)], ids=["unobserved", "observed"])
+def test_requests_that_are_refused_without_being_forwarded_are_known_by_when_they_came(observers):
+    costs = with_costs(failures={"gone": LoadFailure.MISSING}, service_seconds=constant(9.0), invoke_timeout_seconds=3.0)
+    sim = simulator(costs=costs, observers=observers, settings=FleetSettings(load_wait_seconds=2.5))
+    results = sim.run([(1.0, "gone"), (1.5, "gone"), (2.0, "slow"), (2.25, "slow")])
+    assert sorted(results.refused_at) == [1.0, 1.5, 2.0, 2.25], "those that waited too long for a load are refused, too"
+    late = sim.run([(10.0, "slow")])
+    assert (late.failed, late.hits) == (1, 1)
+    assert not late.refused_at, "it was forwarded, and its answer came too late"
+
+
+def test_what_has_happened_so_far_is_known_during_a_run():
+    sim = simulator()
+    seen: list[list[float]] = []
+    sim.at(4.0, lambda: seen.append(list(sim.results.cold_at)))
+    results = sim.run([(0.5, "a"), (3.9, "b"), (5.0, "c")])
+    assert seen == [[0.5]]
+    assert sim.results is results
+
+
 def test_the_loss_of_an_instance_fails_its_hits_and_moves_its_waiting_requests():
     sim = simulator(2)
     results = sim.run([(0.0, "a"), (10.0, "a"), (10.0, "c")], [(10.1, LoseInstance("instance-1"))])

@@ -155,7 +155,7 @@ def simulate(policy: SimulationPolicy, observer: StepObserver) -> SimulationResu
         load_seconds=loads.load_seconds,
         failures={"acme/broken": LoadFailure.BROKEN},
     )
-    instance = InstanceSpec(100, 1000, "us-east-1a")
+    instance = InstanceSpec(100, 1000, "us-east-1a", resident=["acme/iris"])
     simulator = Simulator(costs, [instance], router=OneHomeRouter, policies=[policy], observers=[observer])
     changes: list[tuple[float, FleetChange]] = [
         (1.0, ScaleOut([instance])),
@@ -164,6 +164,8 @@ def simulate(policy: SimulationPolicy, observer: StepObserver) -> SimulationResu
         (4.0, UpdateFleet([instance])),
     ]
     results = simulator.run([(0.0, "acme/iris")], changes, until=60.0)
+    assert simulator.results is results
+    assert not results.refused_at
     assert results.latency(0.99) >= results.wait(0.5) * results.hit_ratio
     return results
 
