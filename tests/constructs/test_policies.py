@@ -34,6 +34,7 @@ pytestmark = pytest.mark.xdist_group("policies")  # the apps are synthesized onc
 EXAMPLES = sorted(path.parent for path in (Path(__file__).parents[2] / "examples").glob("*/app.py"))
 
 WILDCARD_ACTIONS = {
+    "cloudwatch:*": "a VPC endpoint's policy, which grants nothing: this account's principals only, within their own policies",
     "kms:*": "a key's own policy: administrators of the account, as CDK writes it for every key",
     "logs:*": "a VPC endpoint's policy, which grants nothing: this account's principals only, within their own policies",
     "sagemaker:*": "a VPC endpoint's policy, which grants nothing: this account's principals only, within their own policies",
@@ -45,6 +46,7 @@ _ATTACHED = "Lambda checks it on every resource before it attaches a function; i
 _THE_KEY = "in a key's own policy the star is the key itself"
 _DESCRIBED = "describing has no resource (Service Authorization Reference: Amazon EC2)"
 WILDCARD_RESOURCES = {
+    "cloudwatch:*": WILDCARD_ACTIONS["cloudwatch:*"],
     "cloudwatch:PutMetricData": "has no resource; limited to SageMaker's namespaces by a condition",
     "ec2:AssignPrivateIpAddresses": _ATTACHED,
     "ec2:CreateNetworkInterface": _ATTACHED,
@@ -206,7 +208,15 @@ def test_actions_that_have_resources_stand_on_every_resource_in_policies_of_endp
         if policy.of_identity:
             for statement in policy.statements:
                 if "*" in _flat(statement["Resource"]):
-                    bound_elsewhere = {"ecr:BatchGetImage", "logs:*", "sagemaker:*", "kms:*", "kms:Decrypt", "kms:GenerateDataKey"}
+                    bound_elsewhere = {
+                        "ecr:BatchGetImage",
+                        "cloudwatch:*",
+                        "logs:*",
+                        "sagemaker:*",
+                        "kms:*",
+                        "kms:Decrypt",
+                        "kms:GenerateDataKey",
+                    }
                     assert not bound_elsewhere & set(_flat(statement["Action"])), policy.name
 
 
