@@ -221,6 +221,7 @@ class _State:
     avoided: float = 0.0
     skipped: int = 0  # by the end
     failed: list[tuple[int, str, int]] = field(default_factory=list)  # step, error, calls made
+    taken_up: bool = False  # somebody may have called models of which nothing is remembered
     recent: list[float] = field(default_factory=list)  # when the calls of the last second began
 
 
@@ -231,11 +232,13 @@ class WarmUpRun:
         plan: what to do.
         settings: bounds.
         started_at: now. All times are epoch seconds of the machine's own clock, never scaled: model loads are not, either.
+        taken_up: whether somebody may have called models of this plan before, of which nobody knows any more: then models that are there
+            do not tell that nothing has moved.
     """
 
-    def __init__(self, plan: WarmUpPlan, settings: WarmUpSettings, started_at: float) -> None:
+    def __init__(self, plan: WarmUpPlan, settings: WarmUpSettings, started_at: float, *, taken_up: bool = False) -> None:
         self.plan, self.settings = plan, settings
-        self._state = _State(started_at, limit=float(plan.in_flight), user_rate=plan.requests_per_second)
+        self._state = _State(started_at, limit=float(plan.in_flight), user_rate=plan.requests_per_second, taken_up=taken_up)
         self._under_way: dict[int, _UnderWay] = {}
         self._recent: deque[float] = deque()
         self._conclude(started_at)
@@ -401,6 +404,7 @@ class WarmUpRun:
         progress["failed"] = [tuple(one) for one in progress["failed"]]
         state = run._state = _State(**progress)
         run._recent = deque(state.recent)
+        state.taken_up = True
         if state.end is None:
             # They were begun, so they count as calls, but not as attempts: nobody knows that they were in vain.
             state.again += [(-1.0, step, attempt - 1) for step, attempt in under_way]
@@ -490,7 +494,7 @@ class WarmUpRun:
             self._stop(End.FAILED, now, f"{failed} of {answered} models failed")
         elif state.back_offs >= settings.most_back_offs:
             self._stop(End.THROTTLED, now, f"{state.back_offs} times in succession")
-        elif state.loaded == 0 and state.expected_loads >= settings.nothing_moved_loads:
+        elif not state.taken_up and state.loaded == 0 and state.expected_loads >= settings.nothing_moved_loads:
             self._stop(End.NOTHING_MOVED, now, f"{state.warmed} models answered, and none had to be loaded")
         elif state.next_step >= len(self.plan.steps) and not state.again and not self._under_way:
             self._stop(End.DONE, now, "")
