@@ -288,3 +288,24 @@ def test_a_stream_that_stops_is_given_up_in_time(endpoint, runtime, then, code):
         stream.more(0.3)
     assert caught.value.code == code
     stream.close()
+
+
+def test_threads_that_call_at_once_share_one_client(session):
+    made, at_once = [], threading.Barrier(8, timeout=30)
+
+    def make(seconds):
+        made.append(seconds)
+        return runtime_client(session, seconds)
+
+    runtime = SageMakerRuntime(make)
+
+    def prepare():
+        at_once.wait()
+        runtime.prepare(10)
+
+    threads = [threading.Thread(target=prepare) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert made == [10]

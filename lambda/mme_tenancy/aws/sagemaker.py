@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -54,6 +55,7 @@ class SageMakerRuntime:
     def __init__(self, client: Callable[[float], SageMakerRuntimeClient]) -> None:
         self._make_client = client
         self._clients: dict[float, SageMakerRuntimeClient] = {}
+        self._making = threading.Lock()
 
     def prepare(self, timeout_seconds: float) -> None:
         """Make the client for ``timeout_seconds`` now, so that the first request does not wait for it."""
@@ -94,7 +96,10 @@ class SageMakerRuntime:
         fitting = [seconds for seconds in _TIMEOUTS_SECONDS if seconds <= timeout_seconds + _ROUNDED_SECONDS]
         seconds = fitting[-1] if fitting else _TIMEOUTS_SECONDS[0]
         if seconds not in self._clients:
-            self._clients[seconds] = self._make_client(seconds)
+            # Clients are safe for threads, but a session does not make them in several at once (boto3: Session reference).
+            with self._making:
+                if seconds not in self._clients:
+                    self._clients[seconds] = self._make_client(seconds)
         return self._clients[seconds]
 
 
