@@ -138,34 +138,36 @@ def heat_line(function_name: str, collected: Collected, *, epoch_seconds: float)
 
 
 def warm_up_line(
-    endpoint: str, summary: WarmUpSummary, *, why: str, failed: bool, epoch_seconds: float, problems: Mapping[str, int] | None = None
+    endpoint: str, summary: WarmUpSummary | None, *, why: str, failed: bool, epoch_seconds: float, problems: Mapping[str, int] | None = None
 ) -> str:
     """What a warm-up did, as JSON text, once it has ended.
 
     Args:
         endpoint: the endpoint's name, the metrics' only dimension.
-        summary: what was done. Of the models that failed the first ones are named, for readers of the log.
-        why: what it was for, such as the change's kind and number.
+        summary: what was done; ``None``: nobody is left who knows. Of the models that failed the first ones are named, for readers of the
+            log.
+        why: what it was for, such as the change's kind and number, and why it ended.
         failed: whether it was given up.
         epoch_seconds: now.
         problems: what failed beside the calls, and how often.
     """
-    metrics = {
-        "models_warmed": summary.warmed,
-        "calls": summary.calls,
-        "bytes_warmed": summary.bytes,
-        "seconds": round(summary.seconds, 3),
-        "cold_requests_avoided": round(summary.cold_requests_avoided, 1),
-        "failed": int(failed),
-        "overrun": int(summary.end == "time"),
-    }
-    units = [(row.name, row.unit) for row in WARM_UP_METRICS]
-    line: dict[str, object] = {"message": "warmed up", "endpoint": endpoint, "why": why, **metrics}
-    told = summary.document()
-    line |= {
-        name: told[name] for name in ("end", "detail", "planned", "loaded", "loaded_bytes", "skipped", "throttled", "not_ready", "repeated")
-    }
-    line |= {"failed_models": len(summary.failed), "first_failed": told["failed"][:_NAMED_FAILURES], "problems": dict(problems or {})}
+    line: dict[str, object] = {"message": "warmed up", "endpoint": endpoint, "why": why, "failed": int(failed)}
+    if summary is not None:
+        told = summary.document()
+        line |= {
+            "models_warmed": summary.warmed,
+            "calls": summary.calls,
+            "bytes_warmed": summary.bytes,
+            "seconds": round(summary.seconds, 3),
+            "cold_requests_avoided": round(summary.cold_requests_avoided, 1),
+            "overrun": int(summary.end == "time"),
+        }
+        names = ("end", "detail", "planned", "loaded", "loaded_bytes", "skipped", "throttled", "not_ready", "repeated")
+        line |= {name: told[name] for name in names}
+        line |= {"failed_models": len(summary.failed), "first_failed": told["failed"][:_NAMED_FAILURES]}
+    if problems:
+        line["problems"] = dict(problems)
+    units = [(row.name, row.unit) for row in WARM_UP_METRICS if row.name in line]
     line["_aws"] = _metadata(WARM_UP_NAMESPACE, [("endpoint",)], units, epoch_seconds)
     return _text(line)
 

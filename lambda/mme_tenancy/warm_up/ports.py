@@ -114,9 +114,13 @@ class EndpointRecord:
         """Whether there is a warm-up to work on that nobody holds; ``wall`` is the machine's time."""
         return self.warm_up is not None and self.warm_up.is_open and (self.lease is None or self.lease.expires_at <= wall)
 
+    def held_by(self, holder: str) -> bool:
+        """Whether ``holder`` works on the warm-up, and it has not ended."""
+        return self.lease is not None and self.lease.holder == holder and self.warm_up is not None and self.warm_up.is_open
+
     def held(self, holder: str) -> WarmUp:
         """The warm-up that ``holder`` works on; raises `LeaseLostError` if it does not any more."""
-        if self.lease is None or self.lease.holder != holder or self.warm_up is None or not self.warm_up.is_open:
+        if self.warm_up is None or not self.held_by(holder):
             raise LeaseLostError(f"{holder} does not hold the warm-up of {self.endpoint} any more")
         return self.warm_up
 
