@@ -39,7 +39,7 @@ RECORDS = {
     "seen": RECORD,
     "due": DUE,
     "taken": DUE.taken(LEASE, NOW),
-    "under way": DUE.taken(LEASE, NOW).planned(LEASE, "a plan").progressed(LEASE, "so far"),
+    "under way": DUE.taken(LEASE, NOW).planned(LEASE, "a plan").progressed(LEASE, "a plan", "so far"),
     "let go": DUE.taken(LEASE, NOW).let_go("me"),
     "done": DUE.taken(LEASE, NOW).ended(WarmUpState.DONE, NOW + 9, "done", {"calls": 3, "failed": [{"error": None}], "seconds": 0.5}),
 }
@@ -154,9 +154,14 @@ LOST = {
 
 @pytest.mark.parametrize("record", LOST.values(), ids=LOST)
 def test_who_does_not_hold_the_lease_any_more_writes_nothing(record):
-    for change in (lambda: record.planned(LEASE, "x"), lambda: record.progressed(LEASE, "x"), lambda: record.let_go("me")):
+    for change in (lambda: record.planned(LEASE, "x"), lambda: record.progressed(LEASE, "", "x"), lambda: record.let_go("me")):
         with pytest.raises(LeaseLostError, match="me does not hold the warm-up of shared"):
             change()
+
+
+def test_how_far_an_earlier_plan_had_come_is_not_written_to_another_one():
+    with pytest.raises(LeaseLostError, match="has another plan than an earlier one"):
+        DUE.taken(LEASE, NOW).planned(LEASE, "a plan").progressed(LEASE, "an earlier one", "so far")
 
 
 def test_a_lease_that_has_run_out_is_anybodys_and_a_warm_up_that_ended_is_nobodys():

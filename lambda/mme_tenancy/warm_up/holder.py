@@ -134,12 +134,15 @@ class Holder:
     def _drive(self, run: WarmUpRun, record: EndpointRecord, change: FleetChange, stop_at: float) -> Driven:
         assert record.lease is not None, "held"
         job = Job(self._endpoint, self._target.variant, change.kind.value)
-        hold, watch = _Hold(self._tools, self._endpoint, record.lease), _Watch(self._tools, self._endpoint, self._holder, change)
+        hold = _Hold(self._tools, self._endpoint, record.lease, record.held(self._holder).plan)
+        watch = _Watch(self._tools, self._endpoint, self._holder, change)
         return self._tools.driver.drive(run, job, hold, watch, stop_at=stop_at)
 
     def _begun(self, change: FleetChange) -> tuple[WarmUpRun, EndpointRecord]:
         """A new plan for a change, and the record with it."""
+        began = self._clock.monotonic()
         plan = self._tools.planner.plan(self._target, change)
+        self._report.planned(self._endpoint, change, plan, self._clock.monotonic() - began)
         run = WarmUpRun(plan, self._tools.settings, self._clock.wall())
         begun = {name: value for name, value in run.dump().items() if name != "progress"}
         name = self._store.keep(self._endpoint, {"change": change_document(change), "run": begun})
@@ -202,8 +205,8 @@ class Holder:
 class _Hold:
     """`mme_tenancy.warm_up.execute.Hold` on the record."""
 
-    def __init__(self, tools: Tools, endpoint: str, lease: Lease) -> None:
-        self._tools, self._endpoint, self._lease = tools, endpoint, lease
+    def __init__(self, tools: Tools, endpoint: str, lease: Lease, plan: str) -> None:
+        self._tools, self._endpoint, self._lease, self._plan = tools, endpoint, lease, plan
 
     @property
     def expires_at(self) -> float:
@@ -215,7 +218,7 @@ class _Hold:
         name = self._tools.store.keep(self._endpoint, progress)
         lease = self._tools.lease(self._lease.holder)
         try:
-            changed(self._tools.store, self._endpoint, lambda record: record.progressed(lease, name))
+            changed(self._tools.store, self._endpoint, lambda record: record.progressed(lease, self._plan, name))
         except LeaseLostError:
             return False
         self._lease = lease

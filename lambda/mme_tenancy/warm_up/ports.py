@@ -135,9 +135,12 @@ class EndpointRecord:
         """A new plan, of which nothing was done yet, and the lease renewed; raises `LeaseLostError`."""
         return replace(self, warm_up=replace(self.held(lease.holder), plan=plan, progress=""), lease=lease, rev=self.rev + 1)
 
-    def progressed(self, lease: Lease, progress: str) -> EndpointRecord:
-        """How far the plan has come, and the lease renewed; raises `LeaseLostError`."""
-        return replace(self, warm_up=replace(self.held(lease.holder), progress=progress), lease=lease, rev=self.rev + 1)
+    def progressed(self, lease: Lease, plan: str, progress: str) -> EndpointRecord:
+        """How far a plan has come, and the lease renewed; raises `LeaseLostError`, also when there is another plan by now."""
+        warm_up = self.held(lease.holder)
+        if warm_up.plan != plan:
+            raise LeaseLostError(f"the warm-up of {self.endpoint} has another plan than {plan} by now")
+        return replace(self, warm_up=replace(warm_up, progress=progress), lease=lease, rev=self.rev + 1)
 
     def let_go(self, holder: str) -> EndpointRecord:
         """Free for anybody to continue, at once; raises `LeaseLostError`."""

@@ -10,6 +10,7 @@ from typing import Any
 from mme_tenancy.clock import Clock
 from mme_tenancy.telemetry import warm_up_line
 from mme_tenancy.warm_up.change import FleetChange
+from mme_tenancy.warm_up.plan import WarmUpPlan
 from mme_tenancy.warm_up.ports import WarmUp
 from mme_tenancy.warm_up.run import End, WarmUpSummary
 
@@ -38,6 +39,20 @@ class Report:
     def trouble(self, endpoint: str, message: str, error: Exception) -> None:
         """A line about something that failed and stops nothing."""
         self.note(endpoint, message, level="WARNING", error=f"{type(error).__name__}: {error}")
+
+    def planned(self, endpoint: str, change: FleetChange, plan: WarmUpPlan, seconds: float) -> None:
+        """A plan that was made in so many seconds."""
+        self.note(
+            endpoint,
+            "planned",
+            number=change.number,
+            kind=change.kind.value,
+            models=len(plan.steps),
+            bytes=plan.bytes,
+            in_flight=plan.in_flight,
+            skipped={reason.value: count for reason, count in plan.skipped.items()},
+            seconds=round(seconds, 3),
+        )
 
     def ended(
         self, endpoint: str, warm_up: WarmUp, summary: WarmUpSummary | None = None, problems: Mapping[str, int] | None = None
