@@ -66,7 +66,23 @@ PURE = (
     "warming",
 )
 
-WARM_UP = ("change", "execute", "holder", "keep_warm", "named", "observer", "plan", "planning", "ports", "report", "run", "settings", "sources", "trigger", "workers")
+WARM_UP = (
+    "change",
+    "execute",
+    "holder",
+    "keep_warm",
+    "named",
+    "observer",
+    "plan",
+    "planning",
+    "ports",
+    "report",
+    "run",
+    "settings",
+    "sources",
+    "trigger",
+    "workers",
+)
 """The pure modules of the package `mme_tenancy.warm_up`."""
 WIRED = ("client", "testing_client")
 """What applications import; it brings the AWS adapters."""
