@@ -110,7 +110,8 @@ class TenantClient:
         tenant_role_arn: role that is assumed for each tenant, with the tenant as its session tag. Default: none is.
         settings: how long routes are kept. Default: `PathSettings` as it stands.
         log: gets the log line of each request, in CloudWatch's embedded metric format, such as ``print`` where standard output goes to a
-            log group. Default: no lines are made, and these requests count neither for heat nor for `mme tenants top`.
+            log group. It gets one at a time, from all clients of the process, so it needs no lock, and a slow one holds up all requests.
+            Default: no lines are made, and these requests count neither for heat nor for `mme tenants top`.
 
     Examples:
         >>> client = TenantClient(table_name="registry")  # doctest: +SKIP

@@ -10,7 +10,7 @@ from mme_tenancy.errors import ModelFailedError, ModelLoadingError, TenancyError
 from mme_tenancy.invocation_path import Served
 from mme_tenancy.retries import Failure
 from mme_tenancy.routes import Target
-from mme_tenancy.telemetry import invocation_line, write_line
+from mme_tenancy.telemetry import invocation_line, to_standard_output, write_line
 
 __all__ = ["RequestLine"]
 
@@ -21,14 +21,14 @@ class RequestLine:
     Args:
         clock: time; the request begins now.
         settings: which tenants have metrics of their own, and how many lines carry the access log.
-        write: takes the line. Default: standard output, which Lambda sends to the function's log.
+        write: takes the line. Default: standard output.
 
     Attributes:
         fields: what is known so far, by the names of `mme_facts.telemetry`.
         told_elsewhere: whether another call around the same request writes its line, so that this one writes none.
     """
 
-    def __init__(self, clock: Clock, settings: LineSettings, write: Callable[[str], object] = write_line) -> None:
+    def __init__(self, clock: Clock, settings: LineSettings, write: Callable[[str], object] = to_standard_output) -> None:
         self._clock, self._settings, self._write = clock, settings, write
         self._started = clock.monotonic()
         self.fields: dict[str, object] = {}
@@ -67,4 +67,4 @@ class RequestLine:
         """Write the line of the answer with this HTTP status."""
         latency_ms = round((self._clock.monotonic() - self._started) * 1000, 1)
         self.fields |= {"status": status, "failed": int(status >= 500), "latency_ms": latency_ms}
-        self._write(invocation_line(self.fields, epoch_seconds=self._clock.time(), settings=self._settings))
+        write_line(invocation_line(self.fields, epoch_seconds=self._clock.time(), settings=self._settings), self._write)

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import json
 import sys
+import threading
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -31,7 +32,16 @@ if TYPE_CHECKING:
     from mme_tenancy.heat_collection import Collected
     from mme_tenancy.warm_up.run import WarmUpSummary
 
-__all__ = ["admission_line", "fleet_line", "heat_line", "invocation_line", "sweep_line", "warm_up_line", "write_line"]
+__all__ = [
+    "admission_line",
+    "fleet_line",
+    "heat_line",
+    "invocation_line",
+    "sweep_line",
+    "to_standard_output",
+    "warm_up_line",
+    "write_line",
+]
 
 _DEFAULT = LineSettings()
 _NAMED_FAILURES = 20
@@ -172,10 +182,28 @@ def warm_up_line(
     return _text(line)
 
 
-def write_line(line: str) -> None:
-    """Write one line to the function's log."""
+def to_standard_output(line: str) -> None:
+    """Write one line to standard output, which Lambda sends to the function's log."""
     sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
+
+
+_WRITING = threading.RLock()
+"""Reentrant: a signal's handler, or a generator that the garbage collector ends, may write its line while the thread writes another."""
+
+
+def write_line(line: str, write: Callable[[str], object] = to_standard_output) -> None:
+    """Write one line to the function's log, or to an application's, while no other thread of the process writes one.
+
+    Text files of Python 3.11, and of 3.12 until the summer of 2024, are not safe for threads, standard output among them: when several
+    write at once, lines get lost and keep their memory for good, and other memory may be written in their place (python/cpython#119506).
+
+    Args:
+        line: the line, without its end.
+        write: takes it. Default: `to_standard_output`.
+    """
+    with _WRITING:
+        write(line)
 
 
 def _directive(namespace: str, dimensions: Sequence[Sequence[str]], units: Iterable[tuple[str, str]]) -> dict[str, object]:

@@ -1,13 +1,19 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import io
 import json
 import threading
+import time
+import tracemalloc
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
 
 import numpy as np
 import pytest
 
+from mme_tenancy import telemetry
 from mme_tenancy.client import AsyncTenantClient
 from mme_tenancy.errors import InvalidRequestError, ModelNotFoundError, TenantNotFoundError, ThrottledError
 from mme_tenancy.serializers import AnswerUnreadableError, Csv, Json, Numpy
@@ -146,6 +152,68 @@ def test_a_request_that_ends_in_no_error_of_the_tree_has_its_line_too(error):
     assert (line["tenant"], line["status"], line["failed"], line["problem"]) == ("acme", 500, 1, "internal-error")
     assert line["exception"] == type(error).__name__
     assert "payload" not in lines[0]
+
+
+def echo_many(client, calls):
+    client.serve("acme", "echo", lambda body: body)
+    with ThreadPoolExecutor(16) as threads:
+        list(threads.map(lambda number: client.invoke("acme", "echo", b"%d" % number), range(calls)))
+
+
+def test_a_log_is_given_one_line_at_a_time():
+    under_way, met = [], []
+
+    def log(line):
+        under_way.append(line)
+        time.sleep(0)  # lets the other threads run
+        met.append(len(under_way))
+        under_way.pop()
+
+    echo_many(FakeTenantClient(log=log), 400)
+    assert met == [1] * 400
+
+
+class SlowBytes(io.BytesIO):
+    def write(self, data):
+        time.sleep(0)  # lets the other threads run, as a write to a file does
+        return super().write(data)
+
+
+def test_lines_of_many_threads_are_all_in_a_text_file_and_none_stays_in_memory():
+    raw = SlowBytes()
+    with io.TextIOWrapper(raw, encoding="utf-8") as file:
+        client = FakeTenantClient(log=lambda line: file.write(f"{line}\n"))
+        tracemalloc.start()
+        try:
+            echo_many(client, 2000)
+            file.flush()
+            client.seen.clear()
+            gc.collect()
+            of_lines = [tracemalloc.Filter(True, name) for name in (telemetry.__file__, __file__)]
+            left = tracemalloc.take_snapshot().filter_traces(of_lines)
+        finally:
+            tracemalloc.stop()
+        written = sorted(json.loads(line)["bytes_in"] for line in raw.getvalue().splitlines())
+    assert written == sorted(len(str(number)) for number in range(2000))
+    assert len(left.traces) < 20
+
+
+def test_a_line_may_be_written_while_the_same_thread_writes_another(monkeypatch):
+    # A lock of its own: were it held for good, only this test would fail.
+    monkeypatch.setattr(telemetry, "_WRITING", type(telemetry._WRITING)())
+    lines = []
+
+    def log(line):
+        lines.append(line)
+        if len(lines) == 1:
+            client.invoke("acme", "echo", b"")
+
+    client = FakeTenantClient(log=log)
+    client.serve("acme", "echo", lambda body: body)
+    calling = threading.Thread(target=client.invoke, args=("acme", "echo", b"1"), daemon=True)
+    calling.start()
+    calling.join(30)
+    assert [json.loads(line)["bytes_in"] for line in lines] == [1, 0]
 
 
 def tokens(body):
