@@ -221,6 +221,12 @@ def test_a_batch_of_records_that_cannot_be_read_is_missing_and_told(clock, regis
     records.broken = {"a", "b"}
     with pytest.raises(TimeoutError):
         source.read("shared", "one", enough_bytes=10**12)
+    with pytest.raises(TimeoutError):
+        source.named([("acme", "a")], "one")
+    records.broken = set()
+    records.outlines = lambda _names: records.models(1)
+    with pytest.raises(TypeError):
+        source.read("shared", "one", enough_bytes=10**12)
 
 
 def test_under_a_faster_clock_moments_and_rates_are_those_of_the_machine(registry, add):

@@ -134,7 +134,7 @@ class HeatCandidates:
     def read(self, pool: str, endpoint: str, *, enough_bytes: float) -> Candidates:
         """The models of a pool that are routed to an endpoint and were used lately.
 
-        A window or a record that cannot be read is missing in the answer, which says so; only if nothing can be read at all, that error
+        A window or a record that cannot be read is missing in the answer, which says so. If nothing was found because of that, the error
         is raised.
 
         Args:
@@ -179,8 +179,6 @@ class _Reading:
                 if self._clock.monotonic() >= until:
                     self._problems.append(f"heat before {part[-1].start} was not read: there was no time")
                     break
-        if self._first_error is not None and ((keys and not windows) or (self._use and not self._models)):
-            raise self._first_error
         return self._candidates(windows, newest, list(self._use))
 
     def named(self, names: list[_Name]) -> Candidates:
@@ -189,8 +187,6 @@ class _Reading:
         self._seconds["recent"] = self._rules.recent_seconds
         with ThreadPoolExecutor(self._rules.threads, thread_name_prefix="warm-up-source") as threads:
             self._look_up(threads, names)
-        if names and self._first_error is not None and not self._models:
-            raise self._first_error
         return self._candidates(0, None, names)
 
     def _parts(self, keys: Sequence[HeatKey]) -> Iterator[list[HeatKey]]:
@@ -263,6 +259,8 @@ class _Reading:
             elsewhere += not mine
             unknown += mine.count(None)
             found += filter(None, mine)
+        if self._first_error is not None and not found:
+            raise self._first_error
         return Candidates(tuple(found), windows, newest, unknown, elsewhere, tuple(dict.fromkeys(self._problems)))
 
     def _of_route(self, route: Route, use: _Use) -> Iterator[Candidate | None]:
