@@ -11,6 +11,7 @@ from mme_cli.commands import tenants as tenant_commands
 from mme_cli.commands.models import activate, models, retire
 from mme_cli.commands.onboard import onboard
 from mme_cli.commands.operators import dead_letters_app, registry_app
+from mme_cli.commands.warm_up import warm_up
 from mme_cli.console import stderr
 from mme_cli.errors import CommandError
 from mme_cli.top.command import top
@@ -72,6 +73,11 @@ app.command(epilog="Examples:  mme models acme  |  mme models acme iris  |  mme 
 app.command(epilog="Examples:  mme activate acme iris v1-0123456789ab  |  mme activate acme iris v2-ba9876543210 --canary 10 --no-warm")(
     activate
 )
+app.command(
+    "warm-up",
+    epilog="Examples:  mme warm-up  |  mme warm-up xgboost --dry-run  |  mme warm-up xgboost --dry-run --instances 7 --json  |  "
+    "mme warm-up xgboost --now --aws --region eu-central-1",
+)(warm_up)
 app.command(epilog="Examples:  mme retire acme iris v1-0123456789ab  |  mme retire acme iris --yes")(retire)
 
 

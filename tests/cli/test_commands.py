@@ -39,6 +39,7 @@ def mme(*arguments, cwd):
         "models",
         "activate",
         "retire",
+        "warm-up",
     ],
 )
 def test_every_command_helps_with_an_example(command, tmp_path):
