@@ -76,6 +76,7 @@ WARM_UP = (
     "plan",
     "planning",
     "ports",
+    "prefetch",
     "report",
     "run",
     "settings",
