@@ -94,7 +94,7 @@ class Platform:
         self.endpoint = VirtualEndpoint(self.clock)
         self.lines, self.errors = [], []
         start = int(self.clock.now) // 300 * 300 - 300
-        rows = tuple(ModelHeat("acme", f"m{n:03d}", "v1-0", Counts(100 - n, served_ms=(100 - n) * 50.0)) for n in range(MODELS))
+        rows = tuple(ModelHeat("acme", f"m{n:03d}", "v1-0", Counts(2 + (n < 5), served_ms=100.0)) for n in range(MODELS))
         self.fleets, self.store, self.continuations = MemoryFleets(), MemoryWarmUpStore(), MemoryContinuations()
         self.ports = {
             name: Gated(port, name, self.gate)
@@ -110,12 +110,15 @@ class Platform:
         self.scale(2)
         self.tick()
 
-    def scale(self, count):
+    def scale(self, count, config="config-1"):
         """The fleet has so many instances now."""
         instances = {VARIANT: count}
-        self.fleets.states[ENDPOINT] = FleetState(
-            ENDPOINT, "InService", "config-1", 1.0, self.clock.now, instances, instances, {VARIANT: 1.0}
-        )
+        state = FleetState(ENDPOINT, "InService", config, 1.0, self.clock.now, instances, instances, {VARIANT: 1.0})
+        self.fleets.states[ENDPOINT] = state
+
+    def update(self):
+        """Another fleet of as many instances takes the requests now."""
+        self.scale(2, "config-2")
 
     def tick(self, seconds=SECONDS):
         """A process of its own looks after the endpoint, as the schedule has it do every minute."""
@@ -169,7 +172,7 @@ class Platform:
         record = self.record
         assert (record.warm_up.change.number, record.seen.number, record.lease) == (1, 1, None)
         for _when, target, request, _timeout in self.endpoint.calls:
-            assert request.warm_up == "scale-out"
+            assert request.warm_up == record.warm_up.change.kind.value
             assert request.body == f"sample of {target.target_model.split('/')[1]}".encode()
 
     def is_warm(self):
@@ -241,9 +244,10 @@ def test_ports_that_fail_for_ten_minutes_leave_a_warm_up_that_is_finished_or_giv
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_a_process_that_is_killed_anywhere_leaves_a_warm_up_that_the_next_finishes(make_version, seed):
+@pytest.mark.parametrize("kind", ["scale-out", "update"])
+def test_a_process_that_is_killed_anywhere_leaves_a_warm_up_that_the_next_finishes(make_version, seed, kind):
     platform = Platform(make_version)
-    platform.scale(3)
+    platform.scale(3) if kind == "scale-out" else platform.update()
     platform.gate.fail(random.Random(seed).randrange(1, clean_run(make_version).total + 1), Killed(), after=seed % 2 == 1)
     assert platform.until_it_ends() <= 3
     platform.check()

@@ -115,7 +115,7 @@ class Holder:
             change = record.held(self._holder).change
             run = self._continued(record)
             if run is None:
-                run, record = self._begun(change)
+                run, record = self._begun(record, change)
                 if record.held(self._holder).change != change:
                     continue
             driven = self._drive(run, record, change, stop_at)
@@ -138,12 +138,12 @@ class Holder:
         watch = _Watch(self._tools, self._endpoint, self._holder, change)
         return self._tools.driver.drive(run, job, hold, watch, stop_at=stop_at)
 
-    def _begun(self, change: FleetChange) -> tuple[WarmUpRun, EndpointRecord]:
+    def _begun(self, record: EndpointRecord, change: FleetChange) -> tuple[WarmUpRun, EndpointRecord]:
         """A new plan for a change, and the record with it."""
         began = self._clock.monotonic()
         plan = self._tools.planner.plan(self._target, change)
         self._report.planned(self._endpoint, change, plan, self._clock.monotonic() - began)
-        run = WarmUpRun(plan, self._tools.settings, self._clock.wall())
+        run = self._fresh(plan, record)
         begun = {name: value for name, value in run.dump().items() if name != "progress"}
         name = self._store.keep(self._endpoint, {"change": change_document(change), "run": begun})
         lease = self._tools.lease(self._holder)
@@ -158,11 +158,16 @@ class Holder:
         progress = self._store.kept(self._endpoint, warm_up.progress) if warm_up.progress else None
         try:
             if progress is None:
-                return WarmUpRun(WarmUpPlan.load(kept["run"]["plan"]), self._tools.settings, self._clock.wall())
+                return self._fresh(WarmUpPlan.load(kept["run"]["plan"]), record)
             return WarmUpRun.load({**kept["run"], "progress": progress}, self._tools.settings)
         except (KeyError, TypeError, ValueError) as error:
             self._report.trouble(self._endpoint, "the checkpoint is another release's: it is planned again", error)
             return None
+
+    def _fresh(self, plan: WarmUpPlan, record: EndpointRecord) -> WarmUpRun:
+        """A run of which nothing is remembered: some of it may have been called before, by another process or for another plan."""
+        warm_up = record.held(self._holder)
+        return WarmUpRun(plan, self._tools.settings, self._clock.wall(), taken_up=warm_up.takes > 1 or bool(warm_up.plan))
 
     def _ended(self, change: FleetChange, driven: Driven) -> EndpointRecord:
         """The record once the run has ended: over, or with another change to warm for."""
