@@ -6,13 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+import aws_cdk as cdk
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_sns as sns
 from constructs import Construct
 
 from mme_constructs.artifact_store import ModelArtifactStore
 from mme_constructs.container import MultiModelContainer
-from mme_constructs.errors import AuthorizerError, NetworkError, PoolError
+from mme_constructs.errors import AuthorizerError, NetworkError, PoolError, WarmUpError
 from mme_constructs.fleet_watch import FleetWatch
 from mme_constructs.heat_collector import HeatCollector, HeatSettings
 from mme_constructs.lambda_code import LambdaCode
@@ -28,6 +29,7 @@ from mme_constructs.tenant_access import TenantAccess
 from mme_constructs.tenant_api import INVOCATION_SECONDS, TenantApi, Throttle
 from mme_constructs.tenant_function import FunctionSettings, LogSettings
 from mme_constructs.tenant_registry import TenantRegistry
+from mme_constructs.warm_up import WARM_UP_FUNCTION, WarmUp, WarmUpSettings, obstacle
 from mme_facts.limits import RETIRED_DAYS
 
 if TYPE_CHECKING:
@@ -77,6 +79,7 @@ class PlatformFunctions:
         fleet_watch: default 256 MB, 30 s.
         sweeper: default 512 MB, 240 s.
         heat: default 512 MB, 300 s.
+        warm_up: default 1,769 MB (one vCPU), 300 s: it begins within seconds, and lasts up to three minutes.
     """
 
     onboarding: FunctionSettings = field(default_factory=FunctionSettings)
@@ -85,6 +88,7 @@ class PlatformFunctions:
     fleet_watch: FunctionSettings = field(default_factory=lambda: FunctionSettings(memory_mb=256, timeout_seconds=30))
     sweeper: FunctionSettings = field(default_factory=lambda: FunctionSettings(memory_mb=512, timeout_seconds=240))
     heat: FunctionSettings = field(default_factory=lambda: FunctionSettings(memory_mb=512, timeout_seconds=300))
+    warm_up: FunctionSettings = WARM_UP_FUNCTION
 
     def placed(self, private_access: PrivateAccess) -> PlatformFunctions:
         """The same functions, placed in a VPC without a way to the internet."""
@@ -95,6 +99,7 @@ class PlatformFunctions:
             fleet_watch=private_access.function_settings(self.fleet_watch),
             sweeper=private_access.function_settings(self.sweeper),
             heat=private_access.function_settings(self.heat),
+            warm_up=private_access.function_settings(self.warm_up),
         )
 
 
@@ -135,7 +140,7 @@ class PlatformMonitoring:
 
 
 class MultiTenantInference(Construct):
-    """Store, registry, pools, API, admission, the sweep, the tenants' role, the platform administrator's and the alarms, wired.
+    """Store, registry, pools, API, admission, the sweep, warm-up, the tenants' role, the platform administrator's and the alarms, wired.
 
     Args:
         scope: the parent.
@@ -154,6 +159,8 @@ class MultiTenantInference(Construct):
         throttle: how fast the API may be called. Default: `Throttle` as it stands.
         telemetry: what is logged of each invocation. Default: `TelemetrySettings` as it stands.
         heat: how requests, bytes and cold loads per model are collected from the log. Default: `HeatSettings` as it stands.
+        warm_up: whether and how pools are warmed after their fleets changed. Default: `WarmUpSettings` as it stands, for every pool whose
+            endpoint keeps models loaded and whose instance type is known, if heat is collected. With settings every pool must be so.
         application_log_groups: log groups that applications write the lines of `TenantClient` to; they count for heat and are on the
             dashboard, see `HeatCollector`. Default: none.
         direct_access: whether tenants' sessions may, beside the API, upload below their own ``incoming/`` and invoke their own models at
@@ -169,6 +176,8 @@ class MultiTenantInference(Construct):
     Raises:
         PoolError: there is no pool, a pool's framework is unknown, or two pools share a name or framework.
         RetentionError: ``retired_days`` is out of range.
+        WarmUpError: warm-up is asked for without heat, or of a pool that cannot be warmed.
+        CacheError: it is asked for of a pool that keeps no model loaded.
     """
 
     def __init__(
@@ -189,6 +198,7 @@ class MultiTenantInference(Construct):
         throttle: Throttle | None = None,
         telemetry: TelemetrySettings | None = None,
         heat: HeatSettings | None = None,
+        warm_up: WarmUpSettings | None = None,
         application_log_groups: Sequence[logs.ILogGroup] = (),
         direct_access: bool = False,
         authorizer: CognitoAuthorizer | LambdaAuthorizer | None = None,
@@ -255,6 +265,8 @@ class MultiTenantInference(Construct):
         """What inspects and activates uploads."""
         self.heat = self._build_heat(HeatSettings() if heat is None else heat, functions.heat, log_settings)
         """What collects heat, if something does."""
+        self.warm_up = self._build_warm_up(warm_up, functions.warm_up, log_settings)
+        """What warms pools after their fleets changed, if something does."""
         self.sweeper = Sweeper(
             self,
             "Sweeper",
@@ -346,6 +358,40 @@ class MultiTenantInference(Construct):
             log_settings=log_settings,
         )
 
+    def _build_warm_up(
+        self, settings: WarmUpSettings | None, function_settings: FunctionSettings, log_settings: LogSettings
+    ) -> WarmUp | None:
+        pools = self._warmable() if settings is None else self.pools if settings.enabled else ()
+        if not pools:
+            return None
+        if self.heat is None:
+            raise WarmUpError(
+                "Warm-up would not know which models are used",
+                value="heat is not collected",
+                allowed="heat and warm-up, or neither",
+                fix="Enable heat, or pass WarmUpSettings(enabled=False)",
+            )
+        return WarmUp(
+            self,
+            "WarmUp",
+            store=self.store,
+            registry=self.registry,
+            pools=pools,
+            settings=settings,
+            function_settings=function_settings,
+            log_settings=log_settings,
+        )
+
+    def _warmable(self) -> tuple[ModelPool, ...]:
+        """The pools that are warmed if nothing is said of it; the synthesis says of the others why they are not."""
+        if self.heat is None:
+            return ()
+        obstacles = [obstacle(pool, WarmUpSettings()) for pool in self.pools]
+        for pool, why in zip(self.pools, obstacles, strict=True):
+            if why:
+                cdk.Annotations.of(self).add_info(f"The pool {pool.name!r} is not warmed after its fleet changes: {why}")
+        return tuple(pool for pool, why in zip(self.pools, obstacles, strict=True) if not why)
+
     def _build_pools(self, pools: Sequence[PoolSettings | ModelPool] | None, private_access: PrivateAccess | None) -> tuple[ModelPool, ...]:
         if pools is None:
             pools = [PoolSettings(container=MultiModelContainer.from_framework("xgboost", version="1.7-1"))]
@@ -379,13 +425,17 @@ class MultiTenantInference(Construct):
                 watched[0].add_schedule_dead_letters(self.api.invocation_dead_letters)
             if self.heat is not None:
                 watched[0].add_heat(self.heat)
+            if self.warm_up is not None:
+                watched[0].add_warm_up_function(self.warm_up)
             watched[0].add_tenants(self.api.invocation.log_group, *self._application_log_groups)
             watch = FleetWatch(
                 self, "FleetWatch", endpoints=[pool.endpoint for pool in self.pools], settings=function_settings, log_settings=log_settings
             )
             watched[0].add_schedule_dead_letters(watch.dead_letters)
-        for each in watched:
+        for pool, each in zip(self.pools, watched, strict=False):
             each.add_stuck_updating()
+            if self.warm_up is not None and pool in self.warm_up.pools:
+                each.add_warm_up()
         return tuple(watched)
 
     def _build_pool(self, settings: PoolSettings, private_access: PrivateAccess | None) -> ModelPool:

@@ -24,7 +24,7 @@ class PlatformStack(cdk.Stack):
     """The platform over the storage stack's bucket and table.
 
     The functions reserve their concurrency, so that neither a wave of uploads nor one busy tenant can take the account's other functions
-    down. Together 220 executions: the account's quota must be at least 320 (new accounts start with 10 and get 1,000 on request).
+    down. Together 223 executions: the account's quota must be at least 323 (new accounts start with 10 and get 1,000 on request).
     """
 
     def __init__(
@@ -50,6 +50,7 @@ class PlatformStack(cdk.Stack):
                 fleet_watch=FunctionSettings(memory_mb=256, timeout_seconds=30, reserved_concurrency=3),
                 sweeper=FunctionSettings(memory_mb=512, timeout_seconds=240, reserved_concurrency=1),
                 heat=FunctionSettings(memory_mb=512, timeout_seconds=300, reserved_concurrency=1),
+                warm_up=FunctionSettings(memory_mb=1769, timeout_seconds=300, reserved_concurrency=3),
             ),
             # It would cost an instance while nothing places models there.
             dedicated=DedicatedSettings(enabled=False),
@@ -61,6 +62,10 @@ class PlatformStack(cdk.Stack):
         cdk.CfnOutput(self, "EndpointName", value=pool.endpoint.endpoint_name, description="Shared multi-model endpoint")
         cdk.CfnOutput(self, "ApiUrl", value=platform.api.url, description="Tenant API")
         cdk.CfnOutput(self, "InvocationLogGroup", value=platform.api.invocation.log_group.log_group_name, description="One line a request")
+        if platform.warm_up is not None:
+            cdk.CfnOutput(
+                self, "WarmUpFunction", value=platform.warm_up.function.function_name, description="Warms the pools; see mme warm-up"
+            )
         cdk.CfnOutput(self, "TenantAccessRoleArn", value=platform.tenant_access.role.role_arn, description="Role of tenants' sessions")
         cdk.CfnOutput(self, "PlatformAdminRoleArn", value=platform.admin.role.role_arn, description="Role of the platform's administrators")
         acknowledge(self, _DECISIONS)

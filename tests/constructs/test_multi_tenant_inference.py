@@ -37,7 +37,7 @@ def test_without_arguments_it_is_a_whole_platform(stack):
     template = Template.from_stack(stack)
     template.resource_count_is("AWS::S3::Bucket", 1)
     template.resource_count_is("AWS::DynamoDB::Table", 1)
-    template.resource_count_is("AWS::Lambda::Function", 6)
+    template.resource_count_is("AWS::Lambda::Function", 7)
     template.resource_count_is("AWS::ApiGateway::RestApi", 1)
     template.resource_count_is("AWS::CloudWatch::CompositeAlarm", 1)
     template.resource_count_is("AWS::CloudWatch::Dashboard", 1)
@@ -52,7 +52,7 @@ def test_every_asynchronous_invocation_has_a_queue_for_what_fails_for_good_and_e
         return {name: resource["Properties"] for name, resource in template.items() if resource["Type"] == resource_type}
 
     called = [target for rule in of_type("AWS::Events::Rule").values() for target in rule["Targets"]]
-    assert len(called) == 4
+    assert len(called) == 6
     queues = set()
     for target in called:
         function = of_type("AWS::Lambda::Function")[target["Arn"]["Fn::GetAtt"][0]]

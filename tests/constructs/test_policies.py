@@ -47,6 +47,7 @@ _THE_KEY = "in a key's own policy the star is the key itself"
 _DESCRIBED = "describing has no resource (Service Authorization Reference: Amazon EC2)"
 WILDCARD_RESOURCES = {
     "cloudwatch:*": WILDCARD_ACTIONS["cloudwatch:*"],
+    "cloudwatch:GetMetricData": "has no resource (Service Authorization Reference: Amazon CloudWatch)",
     "cloudwatch:PutMetricData": "has no resource; limited to SageMaker's namespaces by a condition",
     "ec2:AssignPrivateIpAddresses": _ATTACHED,
     "ec2:CreateNetworkInterface": _ATTACHED,

@@ -106,19 +106,27 @@ def test_the_outputs_stand_in_the_stack_that_owns_the_thing(reference):
     }
     assert outputs == {
         "MmeStorage": ["BucketName", "TableName"],
-        "MmePlatform": ["AlarmTopicArn", "ApiUrl", "EndpointName", "InvocationLogGroup", "PlatformAdminRoleArn", "TenantAccessRoleArn"],
+        "MmePlatform": [
+            "AlarmTopicArn",
+            "ApiUrl",
+            "EndpointName",
+            "InvocationLogGroup",
+            "PlatformAdminRoleArn",
+            "TenantAccessRoleArn",
+            "WarmUpFunction",
+        ],
     }
 
 
 def test_no_stack_holds_a_custom_resource(reference):
     types = {resource["Type"] for template in reference.templates.values() for resource in template["Resources"].values()}
     assert not [name for name in types if name.startswith("Custom::") or name == "AWS::CloudFormation::CustomResource"]
-    assert len(reference.resources("AWS::Lambda::Function")) == 6
+    assert len(reference.resources("AWS::Lambda::Function")) == 7
 
 
 def test_the_functions_reserve_their_concurrency(reference):
     reserved = [item["Properties"]["ReservedConcurrentExecutions"] for item in reference.resources("AWS::Lambda::Function").values()]
-    assert sorted(reserved) == [1, 1, 3, 15, 50, 150]
+    assert sorted(reserved) == [1, 1, 3, 3, 15, 50, 150]
 
 
 def _differences(left, right, path=()):

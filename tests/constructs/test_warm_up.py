@@ -12,10 +12,14 @@ from cdk_nag import AwsSolutionsChecks, NIST80053R5Checks
 
 from mme_constructs import (
     FunctionSettings,
+    HeatSettings,
     MmeMonitoring,
     ModelArtifactStore,
     ModelPool,
+    MultiModelContainer,
     MultiModelEndpoint,
+    MultiTenantInference,
+    PoolSettings,
     TenantRegistry,
     WarmUp,
     WarmUpSettings,
@@ -280,6 +284,39 @@ def test_each_endpoint_has_its_alarm_and_its_row_and_the_function_has_its_own(sy
         assert body.count("## Warm-up") == 1
         for metric in ("models_warmed", "calls", "seconds", "bytes_warmed", "cold_requests_avoided", "failed", "overrun"):
             assert rf"\"MME/WarmUp\", \"{metric}\", \"endpoint\", \"{name}-endpoint\"".replace(", ", ",") in body, metric
+
+
+def test_the_platform_warms_its_pools_unless_it_is_told_not_to(stack):
+    platform = MultiTenantInference(stack, "Platform")
+    assert platform.warm_up is not None
+    assert platform.warm_up.pools == platform.pools
+    assert "warm-up-failed" in platform.monitoring[0].alarms
+    without = MultiTenantInference(stack, "Without", warm_up=WarmUpSettings(enabled=False))
+    assert without.warm_up is None
+    assert "warm-up-failed" not in without.monitoring[0].alarms
+
+
+def test_the_platform_leaves_out_pools_that_cannot_be_warmed_and_says_so(synthesize):
+    def build(app):
+        stack = cdk.Stack(app, "Test", env=ENV)
+        built = PoolSettings(container=MultiModelContainer.from_framework("xgboost", version="1.7-1"))
+        pools = [built, pool(stack, "rare", "sklearn", cache_enabled=False), pool(stack, "unknown", "pytorch", None)]
+        platform = MultiTenantInference(stack, "Platform", pools=pools)
+        assert [each.name for each in platform.warm_up.pools] == ["xgboost"]
+        assert ["warm-up-failed" in each.alarms for each in platform.monitoring] == [True, False, False]
+
+    said = "".join(path.read_text("utf-8") for path in synthesize(build).folder.glob("*.json"))
+    assert "The pool 'rare' is not warmed after its fleet changes: warm-up needs an endpoint" in said
+    assert "The pool 'unknown' is not warmed after its fleet changes: It is not known" in said
+
+
+def test_what_is_asked_for_and_cannot_be_is_refused_by_the_platform(stack):
+    pools = [pool(stack, "rare", "sklearn", cache_enabled=False)]
+    with pytest.raises(CacheError):
+        MultiTenantInference(stack, "NoCache", pools=pools, warm_up=WarmUpSettings())
+    with pytest.raises(WarmUpError, match="which models are used"):
+        MultiTenantInference(stack, "NoHeat", heat=HeatSettings(enabled=False), warm_up=WarmUpSettings())
+    assert MultiTenantInference(stack, "Neither", heat=HeatSettings(enabled=False)).warm_up is None
 
 
 def test_the_rule_packs_find_only_what_a_stack_decides(synthesize):
