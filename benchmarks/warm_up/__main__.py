@@ -10,19 +10,22 @@ from rich.console import Console
 
 from benchmarks.figure import store
 from benchmarks.figure import table as figure_table
+from benchmarks.warm_up.cells import STARTS
 from benchmarks.warm_up.measure import BUILD, Report, measure_table, write_docs
 from benchmarks.warm_up.report import document, markdown, summary, table
 from mme_cli.console import print_json, stderr, stdout
 
 _DOCS = Path("docs")
 _INTERRUPTED = 130
+_QUICK_STARTS = 2
 
 
 def main(arguments: list[str]) -> int:
     """Measure, print, store."""
     options = _parser().parse_args(arguments)
     try:
-        report = measure_table(BUILD, quick=options.quick, fresh=options.fresh, processes=options.processes, only=options.only)
+        count = options.starts or (_QUICK_STARTS if options.quick else STARTS)
+        report = measure_table(BUILD, quick=options.quick, count=count, fresh=options.fresh, processes=options.processes, only=options.only)
     except KeyboardInterrupt:
         stderr.print("interrupted: what is measured is kept in build/warm-up.jsonl; the same command goes on from there", markup=False)
         return _INTERRUPTED
@@ -58,6 +61,7 @@ def _show(report: Report) -> None:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.warm_up", description="What a warm-up avoids and costs, in virtual time.")
     parser.add_argument("--quick", action="store_true", help="twelve cells of the Azure sample at two starts")
+    parser.add_argument("--starts", type=int, choices=range(1, STARTS + 1), metavar="N", help="changes of each cell, 1 to 12 (default: 12)")
     parser.add_argument(
         "--only", default="", metavar="TEXT", help="cells whose name contains this, such as 'azure|one home|5|8|0.35|update'"
     )

@@ -9,7 +9,7 @@ from itertools import product
 from benchmarks.warm_up.workload import TRACES
 from mme_fleet import LeastOutstandingRouter, OneHomeRouter, Router, StickyRouter
 
-__all__ = ["CHANGES", "ROUTERS", "Cell", "Change", "Fleet", "cells", "starts"]
+__all__ = ["CHANGES", "ROUTERS", "STARTS", "Cell", "Change", "Fleet", "cells", "starts"]
 
 ROUTERS: Mapping[str, Callable[[], Router]] = {
     "sticky": StickyRouter,
@@ -18,7 +18,7 @@ ROUTERS: Mapping[str, Callable[[], Router]] = {
 }
 _CONCURRENCIES = (4, 8, 16)
 _MEMORY_SHARES = (0.35, 0.6)
-_FIRST_START, _BETWEEN_STARTS, _STARTS = 3 * 3600.0, 106 * 60.0, 12
+_FIRST_START, _BETWEEN_STARTS, STARTS = 3 * 3600.0, 106 * 60.0, 12
 """From three in the night to half past ten in the evening, at different minutes of the hour: many models run by the clock."""
 
 
@@ -96,7 +96,11 @@ def cells(*, quick: bool = False) -> Iterator[Cell]:
         yield Cell(Fleet(trace, router, change.before, concurrency, share), name)
 
 
-def starts(*, quick: bool = False) -> list[float]:
-    """When the fleet changes, in the seconds of the day."""
-    times = [_FIRST_START + number * _BETWEEN_STARTS for number in range(_STARTS)]
-    return times[3::6] if quick else times
+def starts(count: int = STARTS) -> list[float]:
+    """When the fleet changes, in the seconds of the day.
+
+    Args:
+        count: how many of the twelve, spread over them.
+    """
+    times = [_FIRST_START + number * _BETWEEN_STARTS for number in range(STARTS)]
+    return [times[(2 * number + 1) * STARTS // (2 * count)] for number in range(count)]

@@ -13,8 +13,8 @@ from mme_tenancy.warm_up.plan import Candidate, FleetShape
 __all__ = ["candidates", "changed", "clairvoyant_order", "shapes"]
 
 _WINDOW_SECONDS = 300.0
-_WINDOW_DELAY_SECONDS = 60.0
-"""A window is counted so long after its end."""
+_WINDOW_DELAY_SECONDS = 120.0
+"""A window is counted so long after its end, as `HeatSettings` has it by default."""
 _HEAT_SECONDS = 6 * 3600.0
 _RATE_SECONDS = 3600.0
 _CLAIRVOYANT_SECONDS = 300.0

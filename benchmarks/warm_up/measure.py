@@ -12,7 +12,7 @@ from typing import Any
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from benchmarks.figure import Figure
-from benchmarks.warm_up.cells import ROUTERS, Cell, cells, starts
+from benchmarks.warm_up.cells import ROUTERS, STARTS, Cell, cells, starts
 from benchmarks.warm_up.judge import CellResult, Measured, bad_variants, judge
 from benchmarks.warm_up.plot import plot
 from benchmarks.warm_up.results import Results
@@ -42,11 +42,11 @@ class Report:
     Args:
         measured: of every cell.
         seconds: that this took, without what was measured earlier.
-        quick: it is only a part of the table.
+        starts: of each cell.
     """
 
-    def __init__(self, measured: Sequence[Measured], seconds: float, *, quick: bool) -> None:
-        self.measured, self.seconds, self.quick = measured, seconds, quick
+    def __init__(self, measured: Sequence[Measured], seconds: float, starts: int) -> None:
+        self.measured, self.seconds, self.starts = measured, seconds, starts
         self.results: Sequence[CellResult] = [judge(one) for one in measured]
         self.bad: Mapping[str, Mapping[str, int]] = bad_variants(measured)
 
@@ -62,11 +62,10 @@ class Report:
         conditions: dict[str, Any] = {
             "cells": len(self.results),
             "overloaded_cells": len(self.results) - len(judged),
-            "starts": len(starts(quick=self.quick)),
+            "starts": self.starts,
             "routers": list(ROUTERS),
             "missed": {name: sum(name in one.missed for one in judged) for name in sorted({name for one in judged for name in one.missed})},
             "bad_variants_missed": self.bad,
-            "part_of_the_table": self.quick,
         }
         baseline = "none: no warm-up, and a fleet whose caches a perfect copy kept"
         yield Figure(
@@ -84,12 +83,15 @@ class Report:
         yield Figure("warmup_traffic_share_max", traffic, "ratio", _BOUND_TRAFFIC, "25 % of users' requests, or 20/s", conditions)
 
 
-def measure_table(folder: Path, *, quick: bool = False, fresh: bool = False, processes: int | None = None, only: str = "") -> Report:
+def measure_table(
+    folder: Path, *, quick: bool = False, count: int = STARTS, fresh: bool = False, processes: int | None = None, only: str = ""
+) -> Report:
     """All cells.
 
     Args:
         folder: where results are kept.
-        quick: a part of the cells, at two starts.
+        quick: a part of the cells.
+        count: starts of each cell.
         fresh: measure again what is there.
         processes: at once; one for each processor by default.
         only: cells whose name contains this.
@@ -97,7 +99,7 @@ def measure_table(folder: Path, *, quick: bool = False, fresh: bool = False, pro
     began = time.monotonic()
     results = Results(folder / "warm-up.jsonl", fresh=fresh)
     wanted = [cell for cell in cells(quick=quick) if only in cell.key]
-    times = starts(quick=quick)
+    times = starts(count)
     todo = list(jobs(wanted, times, results))
     columns = (TextColumn("warm-up"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn())
     with Progress(*columns, console=stderr, transient=True) as bar:
@@ -108,7 +110,7 @@ def measure_table(folder: Path, *, quick: bool = False, fresh: bool = False, pro
             bar.advance(task, sum(key.split("|")[-2] != BEFORE for key, _ in outcomes))
 
         run_all(todo, processes or os.cpu_count() or 1, done)
-    return Report([_measured(cell, times, results) for cell in wanted], time.monotonic() - began, quick=quick)
+    return Report([_measured(cell, times, results) for cell in wanted], time.monotonic() - began, count)
 
 
 def _measured(cell: Cell, times: Sequence[float], results: Results) -> Measured:
