@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from mme_cli.warm_up.targets import Target, answered
-from mme_cli.warm_up.words import ENDS, SKIPPED, change_document, change_text, count_text, gap_text, size_text
+from mme_cli.warm_up.words import ENDS, SKIPPED, change_text, count_text, gap_text, size_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -51,6 +51,8 @@ class Course:
         if self.warm_up is None:
             return {**named, "warm_up": None}
         told = {name: getattr(self.warm_up, name) for name in ("due_at", "begun_at", "ended_at", "takes", "reason")}
+        from mme_tenancy.warm_up.report import change_document
+
         change = change_document(self.warm_up.change)
         return {**named, "warm_up": {"state": self.warm_up.state.value, "change": change, **told, "summary": self.summary}}
 
@@ -80,6 +82,7 @@ def course(target: Target) -> Course:
 
 def _so_far(target: Target, store: DynamoWarmUpStore, warm_up: WarmUp) -> Mapping[str, Any] | None:
     """What a warm-up under way had done at its last checkpoint."""
+    from mme_tenancy.warm_up.report import change_document
     from mme_tenancy.warm_up.run import WarmUpRun
 
     kept = store.kept(target.name, warm_up.plan) if warm_up.plan else None

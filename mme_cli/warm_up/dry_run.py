@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from mme_cli.warm_up.targets import Target, answered
-from mme_cli.warm_up.words import NOT_CANDIDATES, SKIPPED, change_document, change_text, count_text, gap_text, size_text
+from mme_cli.warm_up.words import NOT_CANDIDATES, SKIPPED, change_text, count_text, gap_text, size_text
 
 if TYPE_CHECKING:
     from mme_tenancy.warm_up.change import FleetChange
@@ -60,6 +60,8 @@ class DryRun:
 
     def document(self) -> dict[str, Any]:
         """One JSON document."""
+        from mme_tenancy.warm_up.report import change_document
+
         plan, found, bounds = self.planned.plan, _found(self.planned), self.target.bounds
         return {
             "endpoint": self.target.name,

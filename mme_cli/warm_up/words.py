@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
-from typing import Any
 
 from mme_tenancy.warm_up.change import FleetChange
 from mme_tenancy.warm_up.plan import Skip
 from mme_tenancy.warm_up.run import End
 
-__all__ = ["ENDS", "NOT_CANDIDATES", "SKIPPED", "change_document", "change_text", "count_text", "gap_text", "size_text"]
+__all__ = ["ENDS", "NOT_CANDIDATES", "SKIPPED", "change_text", "count_text", "gap_text", "size_text"]
 
 SKIPPED: Mapping[Skip, str] = {
     Skip.NO_SAMPLE: "without a sample payload, so there is nothing to call them with",
@@ -48,11 +46,6 @@ def change_text(change: FleetChange) -> str:
         moved = f"of {count_text(change.instances_after, 'instance')}"
     empty = f", {change.empty_instances} of them empty" if change.empty_instances else ""
     return f"{change.kind.value} {moved}{empty}"
-
-
-def change_document(change: FleetChange) -> dict[str, Any]:
-    """The same for a JSON document."""
-    return {**asdict(change), "kind": change.kind.value}
 
 
 def count_text(count: int, what: str) -> str:

@@ -20,7 +20,7 @@ from mme_cli.warm_up.course import Course, course, course_view, courses_view
 from mme_cli.warm_up.dry_run import dry_run, dry_run_view
 from mme_cli.warm_up.start import follow, start
 from mme_cli.warm_up.targets import PlatformClock, Target, chosen, targets
-from mme_cli.warm_up.words import ENDS, SKIPPED, change_document, change_text, gap_text, size_text
+from mme_cli.warm_up.words import ENDS, SKIPPED, change_text, gap_text, size_text
 from mme_facts import environment as variables
 from mme_facts.grammar import HeatKey
 from mme_facts.own_events import WarmUpTask, warm_up_event
@@ -35,6 +35,7 @@ from mme_tenancy.warm_up.change import ChangeKind, FleetChange, compare
 from mme_tenancy.warm_up.plan import Candidate, Skip
 from mme_tenancy.warm_up.planning import HeatPlanner
 from mme_tenancy.warm_up.ports import EndpointRecord, Lease, WarmUp, WarmUpState
+from mme_tenancy.warm_up.report import change_document
 from mme_tenancy.warm_up.run import Answer, End, Outcome, WarmUpRun
 from mme_tenancy.warm_up.sources import Candidates
 
