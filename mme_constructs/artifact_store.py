@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["ModelArtifactStore"]
 
 _EXPIRING = (grammar.INCOMING_PREFIX, grammar.RESULTS_PREFIX)
-_RESERVED = (*_EXPIRING, grammar.HEAT_PREFIX)
+_RESERVED = (*_EXPIRING, grammar.HEAT_PREFIX, grammar.PREFETCH_PREFIX)
 _OBJECT_ACTIONS = (
     "s3:AbortMultipartUpload",
     "s3:DeleteObject",
@@ -231,6 +231,12 @@ class ModelArtifactStore(Construct):
         why = "writes heat of every pool and window below the prefix"
         self._grant_put(grantee, ["s3:GetObject", "s3:PutObject"], grammar.HEAT_PREFIX, why)
         return self._grant_list(grantee, grammar.HEAT_PREFIX)
+
+    def grant_prefetch(self, grantee: iam.IGrantable) -> iam.Grant:
+        """Let ``grantee`` find, get and write what is remembered of the use of each pool's models."""
+        why = "remembers how the models of every pool are used"
+        self._grant_put(grantee, ["s3:GetObject", "s3:PutObject"], grammar.PREFETCH_PREFIX, why)
+        return self._grant_list(grantee, grammar.PREFETCH_PREFIX)
 
     def _grant_list(self, grantee: iam.IGrantable, *prefixes: str) -> iam.Grant:
         return iam.Grant.add_to_principal(

@@ -43,7 +43,8 @@ class WarmUpSettings:
     Attributes:
         enabled: whether `MultiTenantInference` warms its pools. Default: yes, if it collects heat.
         keep_warm: models, each ``<tenant>/<model>``, that are called now and then so that they stay loaded. Default: none.
-        prefetch: whether models with periodic use are warmed shortly before it. Default: no.
+        prefetch: whether models with periodic use are warmed shortly before it, and those that are probably used next kept loaded. It
+            predicts by the minute, so heat's windows should be a minute long (`HeatSettings.window_minutes`). Default: no.
         reserve_share: of a fleet's memory for models, what a warm-up leaves alone. Default 0.125.
         traffic_share: calls of a warm-up as a share of users' requests. Default 0.25.
         least_calls_per_second: calls that a warm-up may make however little traffic there is. Default 20.
@@ -97,8 +98,9 @@ class WarmUp(Construct):
     passing over it would save anything.
 
     The function may describe and invoke these endpoints (only with the TargetModel of an artifact), read CloudWatch's metrics, heat and
-    the registry's items, write the items of these endpoints, and invoke itself: a warm-up that takes longer than the function may run is
-    continued. In a VPC it has no way to Lambda's API; the next minute's schedule continues then.
+    the registry's items, write the items of these endpoints, with ``prefetch`` also what it remembers of the use of models, and invoke
+    itself: a warm-up that takes longer than the function may run is continued. In a VPC it has no way to Lambda's API; the next minute's
+    schedule continues then.
 
     Args:
         scope: the parent.
@@ -156,6 +158,8 @@ class WarmUp(Construct):
         """Its log group: plans, what came of them, and why."""
         names = [each.endpoint for each in rules.endpoints]
         store.grant_read_heat(function.role)
+        if settings.prefetch:
+            store.grant_prefetch(function.role)
         registry.grant_warm_up(function.role, names)
         self._grant_endpoints(function.role, [pool.endpoint.endpoint_arn for pool in pools])
         if function_settings.vpc is None:

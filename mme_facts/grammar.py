@@ -17,6 +17,7 @@ __all__ = [
     "ID_PATTERN",
     "INCOMING_PREFIX",
     "MODELS_PREFIX",
+    "PREFETCH_PREFIX",
     "RESULTS_PREFIX",
     "RESULT_PATTERN",
     "SHA256_PATTERN",
@@ -38,6 +39,7 @@ __all__ = [
     "artifact_pattern",
     "heat_moment",
     "heat_prefix",
+    "prefetch_key",
     "result_key",
     "tenant_pattern",
     "tenant_tag_value",
@@ -50,6 +52,8 @@ INCOMING_PREFIX = "incoming/"
 HEAT_PREFIX = "heat/"
 HEAT_NOTE_KEY = f"{HEAT_PREFIX}recounted.json"
 """Where the collector of heat notes up to when it counted all windows again."""
+PREFETCH_PREFIX = "prefetch/"
+"""Where the function that warms models remembers how each pool's are used."""
 RESULTS_PREFIX = "results/"
 ARTIFACT_SUFFIX = ".tar.gz"
 TENANT_TAG = "tenant"
@@ -259,6 +263,11 @@ def check_pool_name(value: object) -> str:
 def heat_prefix(pool: str) -> str:
     """What the keys of a pool's heat start with."""
     return f"{HEAT_PREFIX}{check_pool_name(pool)}/"
+
+
+def prefetch_key(pool: str) -> str:
+    """Where it is remembered how the models of a pool are used."""
+    return f"{PREFETCH_PREFIX}{check_pool_name(pool)}.json.gz"
 
 
 def heat_moment(epoch_seconds: float) -> str:

@@ -125,6 +125,7 @@ def test_uploads_are_listed_below_incoming_only_and_read_by_who_inspects_them(sy
     [
         ("grant_read_models", {"kms:Decrypt"}),
         ("grant_put_incoming", {"kms:Decrypt", "kms:GenerateDataKey"}),
+        ("grant_prefetch", {"kms:Decrypt", "kms:GenerateDataKey"}),
         ("grant_uploads", {"kms:Decrypt", "kms:GenerateDataKey"}),
     ],
 )
@@ -159,7 +160,7 @@ def test_rejects_a_prefix_that_sagemaker_cannot_join(stack, prefix):
     assert "Use a folder such as 'models/'." in str(caught.value)
 
 
-@pytest.mark.parametrize("prefix", ["incoming/", "incoming/models/", "results/x/", "heat/"])
+@pytest.mark.parametrize("prefix", ["incoming/", "incoming/models/", "results/x/", "heat/", "prefetch/"])
 def test_rejects_a_prefix_with_another_use(stack, prefix):
     with pytest.raises(PrefixError, match="has another use"):
         ModelArtifactStore(stack, "Store", models_prefix=prefix)

@@ -178,6 +178,15 @@ def test_it_reads_heat_and_changes_none(warm_up):
     assert listing["Condition"] == {"StringLike": {"s3:prefix": ["heat/*"]}}
 
 
+def test_with_prefetch_it_writes_what_it_remembers_of_the_use_of_models_and_nothing_else_in_the_bucket(synthesize_stack):
+    found = allowed(synthesize_stack(lambda stack: build_warm_up(stack, settings=WarmUpSettings(prefetch=True)), env=ENV))
+    (writing,) = found["s3:PutObject"]
+    assert sorted(reach["Resource"]["Fn::Join"][1][-1] for reach in found["s3:GetObject"]) == ["/heat/*", "/prefetch/*"]
+    assert writing["Resource"]["Fn::Join"][1][-1] == "/prefetch/*"
+    prefixes = [listing["Condition"]["StringLike"]["s3:prefix"] for listing in found["s3:ListBucket"]]
+    assert sorted(prefix for each in prefixes for prefix in ([each] if isinstance(each, str) else each)) == ["heat/*", "prefetch/*"]
+
+
 def test_it_continues_itself_and_starts_no_other_function(warm_up):
     (function,) = warm_up.resources("AWS::Lambda::Function")
     (invoking,) = allowed(warm_up)["lambda:InvokeFunction"]

@@ -77,6 +77,7 @@ WARM_UP = (
     "planning",
     "ports",
     "prefetch",
+    "prefetching",
     "report",
     "run",
     "settings",

@@ -283,14 +283,13 @@ def test_what_is_not_a_state_is_refused(spoil):
         ("load_probability", float("nan")),
         ("keep_probability", 0.7),
         ("keep_probability", -0.1),
-        ("recent_slots", -1),
-        ("recent_slots", 1.5),
+        ("recent_seconds", -1),
         ("prior_uses", 0),
         ("lead_seconds", float("inf")),
-        ("most_lag_slots", 0),
+        ("most_lag_seconds", 59),
         ("most_calls", 0.5),
         ("most_models", 0),
-        ("most_idle_slots", 0),
+        ("most_idle_seconds", float("inf")),
         ("most_bins", 0),
         ("most_uses", 127),
     ],
@@ -302,7 +301,7 @@ def test_a_setting_that_makes_no_sense_is_refused(name, value):
 
 # For any uses at all.
 
-BOUNDED = settings(most_models=4, most_idle_slots=30, most_bins=3, most_uses=8, most_calls=3)
+BOUNDED = settings(most_models=4, most_idle_seconds=30 * SLOT, most_bins=3, most_uses=8, most_calls=3)
 windows = st.lists(
     st.tuples(st.integers(1, 6), st.sets(st.sampled_from([f"acme/m{number}" for number in range(8)]), max_size=4)), min_size=1, max_size=60
 )

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
-
-from botocore.exceptions import ClientError
+from typing import TYPE_CHECKING
 
 from mme_facts.grammar import HEAT_NOTE_KEY, HEAT_PREFIX, GrammarError, HeatKey, heat_moment, heat_prefix
+from mme_tenancy.aws.objects import ConditionalObjects
 from mme_tenancy.heat import PoolHeat
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
 __all__ = ["S3Heat"]
-
-_GONE = frozenset({"NoSuchKey", "404"})
-_CHANGED = frozenset({"PreconditionFailed", "412", "ConditionalRequestConflict", "409", "NoSuchKey", "404"})
 
 
 class S3Heat:
@@ -30,6 +26,7 @@ class S3Heat:
     def __init__(self, client: S3Client, bucket_name: str) -> None:
         self._client = client
         self._bucket_name = bucket_name
+        self._objects = ConditionalObjects(client, bucket_name)
 
     def pools(self) -> list[str]:
         """The pools that have any heat, by name."""
@@ -48,49 +45,25 @@ class S3Heat:
 
     def get(self, key: HeatKey) -> tuple[PoolHeat, str] | None:
         """One window's heat and its ETag, if it is there; raises `HeatError`."""
-        found = self._get(key.key)
+        found = self._objects.get(key.key)
         return None if found is None else (PoolHeat.load(key, found[0]), found[1])
 
     def create(self, heat: PoolHeat) -> bool:
         """Write a window that is not there yet; ``False`` if it is."""
-        return self._put(heat.key.key, heat.dump(), None)
+        return self._objects.put(heat.key.key, heat.dump(), None)
 
     def replace(self, heat: PoolHeat, revision: str) -> bool:
         """Write a window in place of the one with this ETag; ``False`` if it has another one now."""
-        return self._put(heat.key.key, heat.dump(), revision)
+        return self._objects.put(heat.key.key, heat.dump(), revision)
 
     def recounted_until(self) -> tuple[int, str] | None:
-        """Up to when all windows were counted again (epoch seconds), and the note's ETag.
-
-        Listed first: who may list only below ``heat/`` is told 403 instead of 404 of an object that is not there.
-        """
-        listed = self._client.list_objects_v2(Bucket=self._bucket_name, Prefix=HEAT_NOTE_KEY, MaxKeys=1)
-        found = self._get(HEAT_NOTE_KEY) if listed.get("Contents") else None
+        """Up to when all windows were counted again (epoch seconds), and the note's ETag."""
+        found = self._objects.find(HEAT_NOTE_KEY)
         return None if found is None else (int(json.loads(found[0])["recounted_until"]), found[1])
 
     def note_recounted(self, until: int, revision: str | None) -> bool:
         """Change that note; ``False`` if it has another ETag now."""
-        return self._put(HEAT_NOTE_KEY, json.dumps({"recounted_until": until}).encode(), revision)
-
-    def _get(self, key: str) -> tuple[bytes, str] | None:
-        try:
-            answer = self._client.get_object(Bucket=self._bucket_name, Key=key)
-        except ClientError as error:
-            if _code(error) in _GONE:
-                return None
-            raise
-        return answer["Body"].read(), answer["ETag"]
-
-    def _put(self, key: str, body: bytes, revision: str | None) -> bool:
-        condition: dict[str, Any] = {"IfNoneMatch": "*"} if revision is None else {"IfMatch": revision}
-        kind = "application/gzip" if key.endswith(".gz") else "application/json"
-        try:
-            self._client.put_object(Bucket=self._bucket_name, Key=key, Body=body, ContentType=kind, **condition)
-        except ClientError as error:
-            if _code(error) in _CHANGED:
-                return False
-            raise
-        return True
+        return self._objects.put(HEAT_NOTE_KEY, json.dumps({"recounted_until": until}).encode(), revision)
 
 
 def _parsed(key: str) -> HeatKey | None:
@@ -98,7 +71,3 @@ def _parsed(key: str) -> HeatKey | None:
         return HeatKey.parse(key)
     except GrammarError:
         return None
-
-
-def _code(error: ClientError) -> str:
-    return str(error.response.get("Error", {}).get("Code", ""))

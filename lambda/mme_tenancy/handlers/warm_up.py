@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,6 +16,7 @@ from mme_facts.warm_up import WarmUpEndpoint
 from mme_tenancy.aws.clients import cloudwatch_client, dynamodb_client, lambda_client, runtime_client, s3_client, sagemaker_client
 from mme_tenancy.aws.endpoints import SageMakerFleets
 from mme_tenancy.aws.heat import S3Heat
+from mme_tenancy.aws.prefetch import S3PrefetchStates
 from mme_tenancy.aws.sagemaker import SageMakerRuntime
 from mme_tenancy.aws.warm_up_readings import CloudWatchReadings
 from mme_tenancy.aws.warm_up_sources import DynamoWarmUpRecords
@@ -24,19 +25,22 @@ from mme_tenancy.clock import Clock, SystemClock
 from mme_tenancy.handlers.http import Event, LambdaContext, at_cold_start
 from mme_tenancy.settings import WarmUpFunctionSettings
 from mme_tenancy.telemetry import write_line
-from mme_tenancy.warm_up.execute import Execution, Job
+from mme_tenancy.warm_up.execute import Driven, Execution, Job
 from mme_tenancy.warm_up.holder import Tools
 from mme_tenancy.warm_up.keep_warm import KeepWarm
 from mme_tenancy.warm_up.named import warm_models
 from mme_tenancy.warm_up.observer import Observer, ObserverRules
+from mme_tenancy.warm_up.plan import FleetShape
 from mme_tenancy.warm_up.planning import HeatPlanner
-from mme_tenancy.warm_up.report import Report
+from mme_tenancy.warm_up.ports import Fleets
+from mme_tenancy.warm_up.prefetching import Prefetching
+from mme_tenancy.warm_up.report import Report, summary_document
 from mme_tenancy.warm_up.settings import WarmUpSettings
 from mme_tenancy.warm_up.sources import HeatCandidates
 from mme_tenancy.warm_up.trigger import Trigger
 from mme_tenancy.warm_up.workers import ThreadWorkers
 
-__all__ = ["LambdaContinuations", "WarmUpFunction", "handler"]
+__all__ = ["LambdaContinuations", "WarmUpFunction", "calling", "handler", "keeping_warm", "prefetching"]
 
 _MARGIN_SECONDS = 5.0
 """Left of the function's time when it has to be back."""
@@ -46,8 +50,13 @@ _GIVEN_UP_SECONDS = 600.0
 """A warm-up that is not over so long after it should have been is given up."""
 _SOURCE = "aws.sagemaker"
 
+_PREFETCH_SECONDS = 40.0
+"""Of each minute, what the calls of prefetch may take."""
+
 Chore = Callable[[WarmUpEndpoint, float], object]
 """What else is done for an endpoint that rests: with it, and when to be back, on the monotonic clock."""
+Warm = Callable[[WarmUpEndpoint, Sequence[tuple[str, str]], str, float], Driven]
+"""Calls models of an endpoint by tenant and model: what for, and when to be back."""
 
 
 class LambdaContinuations:
@@ -119,18 +128,44 @@ def _meant(event: Event) -> tuple[list[str] | None, bool]:
     return None, False
 
 
-def _keeping_warm(models: tuple[str, ...], heat: S3Heat, candidates: HeatCandidates, execution: Execution, bounds: WarmUpSettings) -> Chore:
-    kept = KeepWarm(models, heat, execution.clock)
+def keeping_warm(kept: KeepWarm, warm: Warm) -> Chore:
+    """Calls of models that are to stay loaded."""
 
     def chore(target: WarmUpEndpoint, stop_at: float) -> object:
-        job, slots = Job(target.endpoint, target.variant, "keep-warm"), max(1, int(bounds.in_flight_share * target.load_slots))
-        return kept.tick(
-            target.pool,
-            target.endpoint,
-            lambda names: warm_models(names, job, candidates, execution, in_flight=slots, settings=bounds, stop_at=stop_at),
-        )
+        return kept.tick(target.pool, target.endpoint, lambda names: warm(target, names, "keep-warm", stop_at))
 
     return chore
+
+
+def prefetching(prefetch: Prefetching, fleets: Fleets, warm: Warm, report: Report, clock: Clock, *, seconds: float) -> Chore:
+    """Calls of models that are probably used next, ``seconds`` of the machine's clock at most: then the next minute's are due."""
+
+    def chore(target: WarmUpEndpoint, stop_at: float) -> None:
+        state = fleets.state(target.endpoint)
+        instances = 0 if state is None else state.instances.get(target.variant, 0)
+        if not instances:
+            return
+        until, driven = min(stop_at, clock.monotonic() + seconds), list[Driven]()
+        done = prefetch.tick(
+            target.pool,
+            target.endpoint,
+            FleetShape(instances, target.memory_bytes, target.load_slots),
+            lambda names: driven.append(warm(target, names, "prefetch", until)),
+        )
+        called = [{"summary": summary_document(one.summary), "failures": dict(one.problems)} for one in driven]
+        report.note(target.endpoint, "prefetch", **done.document(), **next(iter(called), {}))
+
+    return chore
+
+
+def calling(candidates: HeatCandidates, execution: Execution, bounds: WarmUpSettings) -> Warm:
+    """Calls of models that somebody named, within a warm-up's bounds; of the loads, no more at once than one new instance would get."""
+
+    def warm(target: WarmUpEndpoint, names: Sequence[tuple[str, str]], why: str, stop_at: float) -> Driven:
+        job, slots = Job(target.endpoint, target.variant, why), max(1, int(bounds.in_flight_share * target.load_slots))
+        return warm_models(names, job, candidates, execution, in_flight=slots, settings=bounds, stop_at=stop_at)
+
+    return warm
 
 
 @at_cold_start
@@ -138,7 +173,8 @@ def _application() -> WarmUpFunction:
     settings = WarmUpFunctionSettings.read(os.environ)
     session, clock, rules = boto3.Session(), SystemClock(), settings.rules
     scale = ScaledTime.read(os.environ.get(CLOCK_VARIABLE)).scale
-    dynamodb, heat, bounds = dynamodb_client(session), S3Heat(s3_client(session), settings.bucket_name), WarmUpSettings.of(rules.settings)
+    dynamodb, s3, bounds = dynamodb_client(session), s3_client(session), WarmUpSettings.of(rules.settings)
+    heat = S3Heat(s3, settings.bucket_name)
     records, report = DynamoWarmUpRecords(dynamodb, settings.table_name), Report(write_line, clock)
     candidates = HeatCandidates(heat, records, clock, scale=scale)
     execution = Execution(
@@ -161,8 +197,14 @@ def _application() -> WarmUpFunction:
         report=report,
     )
     continuations = LambdaContinuations(lambda_client(session), os.environ.get("AWS_LAMBDA_FUNCTION_NAME", "warm-up"))
-    chores = (_keeping_warm(rules.keep_warm, heat, candidates, execution, bounds),) if rules.keep_warm else ()
-    return WarmUpFunction(Trigger(targets=rules.endpoints, tools=tools, continuations=continuations), clock, chores)
+    chores: list[Chore] = []
+    warm = calling(candidates, execution, bounds)
+    if rules.keep_warm:
+        chores.append(keeping_warm(KeepWarm(rules.keep_warm, heat, clock), warm))
+    if rules.prefetch:
+        prefetch = Prefetching(heat, S3PrefetchStates(s3, settings.bucket_name), candidates, clock)
+        chores.append(prefetching(prefetch, fleets, warm, report, clock, seconds=_PREFETCH_SECONDS / scale))
+    return WarmUpFunction(Trigger(targets=rules.endpoints, tools=tools, continuations=continuations), clock, tuple(chores))
 
 
 def handler(event: Event, context: LambdaContext) -> dict[str, Any]:

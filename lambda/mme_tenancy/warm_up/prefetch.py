@@ -41,13 +41,13 @@ class PrefetchSettings:
         memory_share: of the fleet's memory, what the models that are called may take together; the rest is for those that come unforeseen.
         load_probability: a model that is probably not loaded is called only if its use is at least so probable.
         keep_probability: one that probably is loaded is called no more when its use is less probable than this.
-        recent_slots: a model that was used so lately is taken to be loaded, as is one that was called in the slot before.
+        recent_seconds: a model that was used so lately is taken to be loaded, as is one that was called in the slot before.
         prior_uses: so many idle times of its own count as much as those of all models together.
         lead_seconds: a call is made for the slot in which so much later falls.
-        most_lag_slots: nothing is predicted from heat that ended longer ago.
+        most_lag_seconds: nothing is predicted from heat that ended longer ago.
         most_calls: calls for one slot, at most; those of the most probable models.
         most_models: so many are remembered, those that were used last.
-        most_idle_slots: a model that was not used for so long is forgotten. Default: a week of minutes.
+        most_idle_seconds: a model that was not used for so long is forgotten. Default: a week.
         most_bins: different idle times that are remembered of a model.
         most_uses: with more idle times than this all counts of a model are halved, so that it follows a change of habits.
 
@@ -59,13 +59,13 @@ class PrefetchSettings:
     memory_share: float = 0.7
     load_probability: float = 0.6
     keep_probability: float = 0.01
-    recent_slots: int = 10
+    recent_seconds: float = 600.0
     prior_uses: float = 2.0
     lead_seconds: float = 30.0
-    most_lag_slots: int = 15
+    most_lag_seconds: float = 900.0
     most_calls: int = 600
     most_models: int = 10_000
-    most_idle_slots: int = 10_080
+    most_idle_seconds: float = 604_800.0
     most_bins: int = 64
     most_uses: int = 512
 
@@ -73,13 +73,15 @@ class PrefetchSettings:
         for name in ("memory_share", "load_probability"):
             self._check(name, 0 < getattr(self, name) <= 1, "more than 0, at most 1")
         self._check("keep_probability", 0 <= self.keep_probability <= self.load_probability, "0 to load_probability")
-        for name in ("slot_seconds", "most_lag_slots", "most_calls", "most_models", "most_idle_slots", "most_bins"):
+        for name in ("slot_seconds", "most_calls", "most_models", "most_bins"):
             self._check(name, getattr(self, name) >= 1 and getattr(self, name) % 1 == 0, "a whole number of 1 or more")
-        self._check("recent_slots", self.recent_slots >= 0 and self.recent_slots % 1 == 0, "a whole number of 0 or more")
+        for name in ("most_lag_seconds", "most_idle_seconds"):
+            self._check(name, self.slot_seconds <= getattr(self, name) < math.inf, f"slot_seconds, which is {self.slot_seconds}, or more")
         # Halving then leaves every model a count: with fewer uses than this each bin might hold one.
         self._check("most_uses", self.most_uses >= 2 * self.most_bins, f"twice most_bins, which is {self.most_bins}, or more")
         self._check("prior_uses", 0 < self.prior_uses < math.inf, "a finite number above 0")
-        self._check("lead_seconds", 0 <= self.lead_seconds < math.inf, "a finite number of 0 or more")
+        for name in ("lead_seconds", "recent_seconds"):
+            self._check(name, 0 <= getattr(self, name) < math.inf, "a finite number of 0 or more")
 
     def _check(self, name: str, fits: bool, allowed: str) -> None:
         if not fits:
@@ -201,7 +203,7 @@ class Prefetch:
             fleet: its memory.
         """
         slot = self.slot(now)
-        if self._observed is None or slot <= self._called_for or slot - self._observed > self._settings.most_lag_slots:
+        if self._observed is None or slot <= self._called_for or slot - self._observed > self._slots(self._settings.most_lag_seconds):
             return ()
         return self.choose(slot, fleet, self.probabilities(slot))
 
@@ -226,7 +228,7 @@ class Prefetch:
         return tuple(reversed(chosen))
 
     def _offers(self, called: frozenset[str], fleet: FleetShape, probabilities: Mapping[str, float]) -> Iterator[Due]:
-        recent = (self._observed or 0) - self._settings.recent_slots
+        recent = (self._observed or 0) - self._slots(self._settings.recent_seconds)
         for name, probability in probabilities.items():
             known = self._models[name]
             if not known.bytes or known.bytes > fleet.memory_bytes:
@@ -238,6 +240,9 @@ class Prefetch:
     def _fits(self, fleet: FleetShape) -> bool:
         """Whether all that is remembered fits the share together: nothing is evicted then, so nothing has to be done."""
         return sum(known.bytes or 0 for known in self._models.values()) <= self._settings.memory_share * fleet.total_bytes
+
+    def _slots(self, seconds: float) -> float:
+        return seconds / self._settings.slot_seconds
 
     # The histograms.
 
@@ -264,7 +269,8 @@ class Prefetch:
             del self._all[idle]
 
     def _forget(self, slot: int) -> None:
-        gone = [name for name, known in self._models.items() if slot - known.last > self._settings.most_idle_slots]
+        most = self._slots(self._settings.most_idle_seconds)
+        gone = [name for name, known in self._models.items() if slot - known.last > most]
         over = len(self._models) - len(gone) - self._settings.most_models
         if over > 0:
             left = self._models.keys() - set(gone)
