@@ -16,7 +16,7 @@ def _blocks(page):
     return re.findall(r"^```python\n(.*?)^```", (PAGES / page).read_text("utf-8"), re.DOTALL | re.MULTILINE)
 
 
-@pytest.mark.parametrize("page", ["scale-and-update.md", "dedicated.md", "who-may-call.md", "invoke.md"])
+@pytest.mark.parametrize("page", ["scale-and-update.md", "warm-up.md", "dedicated.md", "who-may-call.md", "invoke.md"])
 def test_the_code_of_a_page_synthesizes(synthesize_stack, page):
     blocks = [block for block in _blocks(page) if "mme_constructs" in block or "stack" in block]
     assert blocks
