@@ -152,6 +152,22 @@ def test_heat_is_read_back_only_until_the_fleet_is_full(clock, registry, add):
         assert len(read(clock, registry, *windows, enough=enough, rules=rules).candidates) == models
 
 
+def test_records_are_read_only_until_the_fleet_is_full_last_used_first(clock, registry, add):
+    for number in range(10):
+        add(f"m{number}", size_bytes=100)
+    records = MemoryWarmUpRecords(registry)
+    source = HeatCandidates(
+        MemoryHeat(window(0, **{f"m{number}": 100 - number for number in range(10)})),
+        records,
+        clock,
+        rules=SourceRules(batch=2, threads=1),
+    )
+    found = source.read("shared", "one", enough_bytes=300)
+    assert [candidate.target_model.split("/")[1] for candidate in found.candidates] == ["m0", "m1", "m2", "m3"]
+    assert records.reads == [2, 2, 2, 2], "models and versions, twice"
+    assert found.problems == ()
+
+
 class SlowHeat(MemoryHeat):
     """Each window takes its time, on the clock."""
 

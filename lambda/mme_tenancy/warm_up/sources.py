@@ -78,7 +78,7 @@ class SourceRules:
 
     lookback_seconds: int = 86_400
     recent_seconds: int = 3600
-    seconds: float = 3.0
+    seconds: float = 2.0
     batch: int = 100
     threads: int = 8
 
@@ -157,7 +157,7 @@ class _Reading:
         self._heat, self._records, self._clock, self._scale, self._rules, self._endpoint = heat, records, clock, scale, rules, endpoint
         self._use: dict[_Name, _Use] = {}
         self._seconds = Counter[str]()
-        self._models: dict[_Name, Model] = {}
+        self._models: dict[_Name, Model | None] = {}
         self._outlines: dict[ArtifactName, VersionOutline] = {}
         self._problems: list[str] = []
         self._first_error: Exception | None = None
@@ -167,26 +167,24 @@ class _Reading:
         until = self._clock.monotonic() + self._rules.seconds
         keys = sorted(self._heat.windows(pool, since=int(now) - self._rules.lookback_seconds), key=lambda key: -key.end)
         newest = keys[0].end if keys else None
-        windows, found_bytes = 0, 0.0
+        windows, left_bytes = 0, enough_bytes
         with ThreadPoolExecutor(self._rules.threads, thread_name_prefix="warm-up-source") as threads:
             for part in self._parts(keys):
                 heats = [heat for heat in self._each(threads, self._window, part) if heat is not None]
                 windows += len(heats)
-                fresh = self._count(heats, newest or 0)
-                found_bytes += self._look_up(threads, fresh)
-                if found_bytes >= enough_bytes:
+                left_bytes = self._look_up(threads, self._count(heats, newest or 0), left_bytes, until)
+                if left_bytes <= 0 or self._clock.monotonic() >= until:
                     break
-                if self._clock.monotonic() >= until:
-                    self._problems.append(f"heat before {part[-1].start} was not read: there was no time")
-                    break
-        return self._candidates(windows, newest, list(self._use))
+        if left_bytes > 0 and self._clock.monotonic() >= until:
+            self._problems.append("not all heat and records were read: there was no time")
+        return self._candidates(windows, newest, list(self._models))
 
     def named(self, names: list[_Name]) -> Candidates:
         now = self._clock.time()
         self._use = {name: _Use(now, recent=1) for name in names}
         self._seconds["recent"] = self._rules.recent_seconds
         with ThreadPoolExecutor(self._rules.threads, thread_name_prefix="warm-up-source") as threads:
-            self._look_up(threads, names)
+            self._look_up(threads, names, math.inf, math.inf)
         return self._candidates(0, None, names)
 
     def _parts(self, keys: Sequence[HeatKey]) -> Iterator[list[HeatKey]]:
@@ -233,25 +231,33 @@ class _Reading:
                     use.service_seconds = min(use.service_seconds, seen.served_ms / seen.requests / 1000)
         return fresh
 
-    def _look_up(self, threads: ThreadPoolExecutor, names: Sequence[_Name]) -> int:
-        """Read the records of models and of the versions that get their requests; how many bytes of memory those take."""
-        models: dict[_Name, Model] = {}
-        for answer in self._each(threads, self._records.models, _batches(names, self._rules.batch)):
-            models |= answer
-        wanted = [name for model in models.values() for name in _routed(model.route)]
-        outlines: dict[ArtifactName, VersionOutline] = {}
-        for found in self._each(threads, self._records.outlines, _batches(wanted, self._rules.batch)):
-            outlines |= found
-        self._models |= models
-        self._outlines |= outlines
-        here = [name for model in models.values() if _is_here(model.route, self._endpoint) for name in _routed(model.route)]
-        return sum(_memory_bytes(outlines[name]) for name in here if name in outlines)
+    def _look_up(self, threads: ThreadPoolExecutor, names: Sequence[_Name], wanted_bytes: float, until: float) -> float:
+        """Read the records of models and of the versions that get their requests, the first ones first.
+
+        Returns how many bytes are still wanted: no more records are read once there are enough, or the time is over. Some always are.
+        """
+        for some in _batches(names, self._rules.batch * self._rules.threads):
+            models: dict[_Name, Model | None] = dict.fromkeys(some)
+            for answer in self._each(threads, self._records.models, _batches(some, self._rules.batch)):
+                models |= answer
+            routes = [model.route for model in models.values() if model is not None]
+            versions = [name for route in routes for name in _routed(route)]
+            outlines: dict[ArtifactName, VersionOutline] = {}
+            for found in self._each(threads, self._records.outlines, _batches(versions, self._rules.batch)):
+                outlines |= found
+            self._models |= models
+            self._outlines |= outlines
+            here = [name for route in routes if _is_here(route, self._endpoint) for name in _routed(route)]
+            wanted_bytes -= sum(_memory_bytes(outlines[name]) for name in here if name in outlines)
+            if wanted_bytes <= 0 or self._clock.monotonic() >= until:
+                break
+        return wanted_bytes
 
     def _candidates(self, windows: int, newest: int | None, names: Iterable[_Name]) -> Candidates:
         found: list[Candidate] = []
         unknown = elsewhere = 0
         for name in names:
-            model = self._models.get(name)
+            model = self._models[name]
             if model is None or model.route is None:
                 unknown += 1
                 continue
