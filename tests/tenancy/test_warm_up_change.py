@@ -139,6 +139,28 @@ def test_an_update_is_one_change_however_much_of_it_is_seen(endpoint, stages):
     assert change.whole
 
 
+def test_an_update_of_which_nothing_was_seen_is_found_while_the_next_one_is_under_way(endpoint):
+    endpoint.is_now(status="Updating", config="config-2", pending=pending(config="config-3")).look()
+    endpoint.is_now(pending=pending(config="config-3", shifted_at=NOW + 2)).look()
+    endpoint.is_now(status="InService", config="config-3", pending=None).look()
+    assert [(change.config_before, change.config_after) for change in endpoint.begun] == [
+        ("config-1", "config-2"),
+        ("config-2", "config-3"),
+    ]
+
+
+def test_a_scale_in_of_which_nothing_was_seen_is_no_loss_in_a_scale_out_that_follows(endpoint):
+    endpoint.is_now(status="Updating", instances=2, desired=3).look()
+    assert endpoint.begun == []
+
+
+def test_looks_at_the_same_fleet_remember_the_same(endpoint):
+    endpoint.is_now(status="Updating", pending=pending()).look()
+    before = endpoint.seen
+    endpoint.look()
+    assert endpoint.seen == before
+
+
 def test_a_canary_of_an_update_is_waited_for_until_the_new_fleet_has_all_requests(endpoint):
     canary = pending(shifted_at=NOW + 2, shift=Shift(300))
     endpoint.is_now(status="Updating", pending=canary).look()

@@ -200,10 +200,11 @@ def _served(seen: FleetSeen, state: FleetState, now: float, under_way: FleetChan
     back = state.status == "RollingBack"
     explained = seen.explained or back or bool(state.failure) or _is_explained(seen, state)
     counted = seen.counted if pending is not None and _is_same(seen, pending) and not back else 0
-    found = None if back else _update(seen, state, shifted_at, counted, now)
-    if found is not None and pending is not None:
-        counted = sum(pending.instances.values())
-    if found is None and not _committed(seen, state):
+    found = None if back else _committed(seen, state)
+    if found is None and pending is not None and not back:
+        found = _shifted(seen, pending, state, shifted_at, counted, now)
+        counted = counted if found is None else sum(pending.instances.values())
+    if found is None and not _is_another_fleet(seen, state):
         found = _resized(seen, state)
     if found is None and state.in_service and state.modified_at > seen.modified_at and not explained:
         # Nothing else that is described has changed: the same configuration was deployed again, or the instances were replaced.
@@ -241,31 +242,38 @@ def _is_same(seen: FleetSeen, pending: PendingFleet) -> bool:
     return (seen.pending, seen.pending_since) == (pending.config, pending.started_at)
 
 
-def _committed(seen: FleetSeen, state: FleetState) -> bool:
+def _is_another_fleet(seen: FleetSeen, state: FleetState) -> bool:
     """Whether the fleet that is described is another one than before: its instances cannot be compared with those."""
     return state.config != seen.config or _ended_as_counted(seen, state)
 
 
 def _ended_as_counted(seen: FleetSeen, state: FleetState) -> bool:
     """Whether the update has ended whose fleet was found to take requests while it was under way."""
-    return bool(seen.counted) and state.pending is None and seen.pending == state.config and state.status != "RollingBack"
+    goes_on = state.pending is not None and _is_same(seen, state.pending)
+    return bool(seen.counted) and seen.pending == state.config and not goes_on and state.status != "RollingBack"
 
 
 def _rolled_back(seen: FleetSeen, state: FleetState) -> bool:
     """Whether the fleet goes or has gone again that was found to take requests."""
-    return bool(seen.counted) and (state.status == "RollingBack" or (state.pending is None and seen.pending != state.config))
+    goes_on = state.pending is not None and _is_same(seen, state.pending)
+    return bool(seen.counted) and (state.status == "RollingBack" or (not goes_on and seen.pending != state.config))
 
 
-def _update(seen: FleetSeen, state: FleetState, shifted_at: float | None, counted: int, now: float) -> _Found | None:
-    """What an update means that is under way, or has ended since the last look."""
-    pending = state.pending
-    if pending is None:
-        if _ended_as_counted(seen, state):
-            last = state.count - seen.counted  # of a rolling update, the batches since
-            return _Found(ChangeKind.UPDATE, seen.count, state.count, last) if last > 0 else None
-        if state.config == seen.config and (seen.pending != state.config or state.failure or seen.explained):
-            return None
-        return _Found(ChangeKind.UPDATE, seen.count, state.count, state.count)
+def _committed(seen: FleetSeen, state: FleetState) -> _Found | None:
+    """What an update means that has ended since the last look."""
+    if _ended_as_counted(seen, state):
+        last = state.count - seen.counted  # of a rolling update, the batches since
+        return _Found(ChangeKind.UPDATE, seen.count, state.count, last) if last > 0 else None
+    same_again = state.pending is None and seen.pending == state.config and not state.failure and not seen.explained
+    if state.config == seen.config and not same_again:
+        return None
+    return _Found(ChangeKind.UPDATE, seen.count, state.count, state.count)
+
+
+def _shifted(
+    seen: FleetSeen, pending: PendingFleet, state: FleetState, shifted_at: float | None, counted: int, now: float
+) -> _Found | None:
+    """What an update means that is under way."""
     if shifted_at is None:
         return None
     new = sum(pending.instances.values())
@@ -288,9 +296,12 @@ def _resized(seen: FleetSeen, state: FleetState) -> _Found | None:
     return None
 
 
-def _lost(seen: FleetSeen, state: FleetState) -> int:
-    """Instances that are gone although they are wanted."""
-    return sum(max(0, min(before, state.desired.get(name, 0)) - state.instances.get(name, 0)) for name, before in seen.instances.items())
+def _lost(seen: FleetSeen, state: FleetState) -> bool:
+    """Whether instances are gone although they are wanted. Where others are wanted than before, fewer is what a scaling has left."""
+    return any(
+        state.instances.get(name, 0) < min(before, state.desired.get(name, 0)) and state.desired.get(name) == seen.desired.get(name)
+        for name, before in seen.instances.items()
+    )
 
 
 def _is_missing(seen: FleetSeen, state: FleetState, found: _Found | None) -> bool:
@@ -307,6 +318,7 @@ def _is_explained(seen: FleetSeen, state: FleetState) -> bool:
         or state.desired != state.instances
         or state.weights != seen.weights
         or bool(seen.pending and seen.pending != state.config)
+        or (state.pending is not None and state.pending.config != state.config)
     )
 
 
@@ -316,7 +328,8 @@ def _change(found: _Found, endpoint: str, number: int, now: float, before: str, 
 
 def _merged(found: _Found, seen: FleetSeen, state: FleetState, now: float, under_way: FleetChange | None) -> FleetChange:
     """The change to warm for: what was found, and what is not warm yet of the one under way."""
-    config = state.pending.config if found.kind is ChangeKind.UPDATE and state.pending else state.config
+    shifted = found.kind is ChangeKind.UPDATE and state.pending is not None and state.config == seen.config
+    config = state.pending.config if shifted and state.pending is not None else state.config
     fresh = _change(found, state.endpoint, seen.number + 1, now, seen.config, config)
     if under_way is None or not under_way.empty_instances or found.empty >= found.after:
         return fresh
