@@ -22,7 +22,7 @@ THROTTLED, NOT_READY = Outcome(Answer.THROTTLED, 0.01, "slow down"), Outcome(Ans
 BROKEN = Outcome(Answer.FAILED, 0.1, "status 500")
 
 
-def plan_of(models, *, in_flight=4, moved_share=1.0, rate=0.1, requests_per_second=10.0):
+def plan_of(models, *, in_flight=4, moved_share=1.0, rate=0.1, requests_per_second=10.0, touch_after=0, touches=()):
     steps = tuple(Step(f"acme/m{number}/v1-000000000000.tar.gz", 10, 2.0, rate, 0.0, 5.0) for number in range(models))
     return WarmUpPlan(
         kind=ChangeKind.UPDATE,
@@ -31,6 +31,8 @@ def plan_of(models, *, in_flight=4, moved_share=1.0, rate=0.1, requests_per_seco
         in_flight=in_flight,
         moved_share=moved_share,
         requests_per_second=requests_per_second,
+        touch_after=touch_after,
+        touches=touches,
     )
 
 
@@ -119,7 +121,15 @@ def test_whatever_is_answered_the_bounds_hold_every_model_ends_somehow_and_it_en
         seconds=data.draw(st.sampled_from([10.0, 60.0, 180.0])),
         least_failed=data.draw(st.integers(1, 30)),
     )
-    plan = plan_of(models, in_flight=data.draw(st.integers(1, 9)), moved_share=data.draw(st.floats(0.1, 1)), requests_per_second=0)
+    touch_after = data.draw(st.integers(0, models))
+    plan = plan_of(
+        models,
+        in_flight=data.draw(st.integers(1, 9)),
+        moved_share=data.draw(st.floats(0.1, 1)),
+        requests_per_second=0,
+        touch_after=touch_after,
+        touches=tuple(range(0, touch_after, 3)),
+    )
     drawn = {}
 
     def answers(call):
@@ -137,7 +147,9 @@ def test_whatever_is_answered_the_bounds_hold_every_model_ends_somehow_and_it_en
     assert ended == models, "a model was lost"
     assert len(driven.calls) == summary.calls
     assert summary.repeated <= driven.cuts
-    assert max(Counter(call.target_model for call in driven.calls).values(), default=0) <= rules.attempts + driven.cuts
+    assert max(Counter(call.target_model for call in driven.calls if not call.touch).values(), default=0) <= rules.attempts + driven.cuts
+    assert max(Counter(call.target_model for call in driven.calls if call.touch).values(), default=0) <= 1
+    assert summary.touched <= len(plan.touches)
     span, most = (1.0, int(rules.least_calls_per_second)) if rules.least_calls_per_second >= 1 else (2.5, 1)
     for number in range(most, len(driven.began)):
         assert driven.began[number] - driven.began[number - most] >= span - 1e-6, "more calls than the budget allows"
@@ -186,6 +198,20 @@ def test_after_a_throttle_nothing_is_called_for_a_while_and_then_fewer_at_once()
     again = run.take(START + 1.5)
     assert [call.attempt for call in again] == [2] * 4
     assert {call.target_model for call in again} <= {call.target_model for call in calls}
+
+
+def test_models_that_were_warmed_are_called_again_in_time_and_that_counts_for_nothing_else():
+    plan = plan_of(12, in_flight=1, touch_after=10, touches=(1, 4, 7))
+    driven, summary = drive(plan, lambda call: BROKEN if "/m4/" in call.target_model else LOADED)
+    called = [(call.target_model.split("/")[1], call.touch) for call in driven.calls]
+    assert called[10:] == [("m1", True), ("m7", True), ("m10", False), ("m11", False)]
+    assert (summary.warmed, summary.loaded, summary.touched, summary.calls) == (11, 11, 2, 14)
+
+
+def test_a_second_call_that_fails_is_left_at_that():
+    plan = plan_of(3, in_flight=1, touch_after=3, touches=(0, 1))
+    _driven, summary = drive(plan, lambda call: {True: [BROKEN, THROTTLED][call.number % 2]}.get(call.touch, LOADED))
+    assert (summary.end, summary.warmed, summary.failed, summary.touched, summary.calls) == (End.DONE, 3, (), 0, 5)
 
 
 def test_a_fleet_that_takes_no_calls_ends_it_after_a_bounded_number_of_back_offs():

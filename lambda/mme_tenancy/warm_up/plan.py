@@ -1,14 +1,18 @@
 """What to warm after a fleet has changed, in which order: a function of values.
 
 What was resident is not known: SageMaker tells nobody. Fleets evict the least recently used models, so it is taken to be the last used ones
-that fit the memory of the fleet as it was. Of them, those are called that fit the fleet as it is now, less a reserve, by the requests
-that a second of loading saves: until a model is there, each request for it waits. The ones that have not moved answer at once and cost
-little, so the plan need not know where the router sends them.
+that fit the memory of the fleet as it was. Of them, those are called that fit the fleet as it is now, less a reserve. The ones that have
+not moved answer at once and cost little, so the plan need not know where the router sends them.
+
+The order is by what a call saves: a model that is rarely used is seldom asked for while it is missing, and one that is used all the time
+was brought back by its users before its turn comes. Near the end those in the middle are called a second time: where more models come
+together on an instance than fit it, they would be the ones that the last loads push out, before users have asked for them.
 """
 
 from __future__ import annotations
 
-from collections import Counter
+import math
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, field, fields
 from enum import StrEnum
@@ -18,6 +22,19 @@ from mme_tenancy.warm_up.change import ChangeKind, FleetChange
 from mme_tenancy.warm_up.settings import WarmUpSettings
 
 __all__ = ["Candidate", "FleetShape", "LeftOut", "Skip", "Step", "WarmUpPlan", "plan"]
+
+_LEAST_LAG_SECONDS = 5.0
+"""Between a change and the first call."""
+_ORDERED_ANEW = 1.3
+"""What calls save changes with time: the order is decided anew whenever so many times the time has passed."""
+_LEAST_RATE = 0.001
+"""Requests a second that a load is worth for which something else has to go: one in a quarter of an hour."""
+_CROWDED = 0.6
+"""Where a plan fills less of the fleet's memory than this, no instance is likely to get more than fits."""
+_TOUCH_AT = 0.85
+"""Share of the plan's bytes that are there when models are called a second time."""
+_TOUCHED_RATES = (0.002, 0.2)
+_MOST_TOUCHES = 300
 
 
 class Skip(StrEnum):
@@ -137,6 +154,8 @@ class WarmUpPlan:
         steps: the models to call, first the first.
         skipped: why others are not called, and how many.
         in_flight: calls under way at once, at most.
+        touch_after: when so many steps have had their turn, models are called a second time,
+        touches: these: positions in ``steps``.
         moved_share: share of what was resident that the change probably moved or lost, if the router moves anything.
         requests_per_second: what users ask of all candidates.
         left_out: the models that are not called; a plan that was dumped and loaded has forgotten them.
@@ -148,6 +167,8 @@ class WarmUpPlan:
     in_flight: int
     moved_share: float
     requests_per_second: float
+    touch_after: int = 0
+    touches: tuple[int, ...] = ()
     left_out: tuple[LeftOut, ...] = field(default=(), compare=False)
 
     def __post_init__(self) -> None:
@@ -155,6 +176,8 @@ class WarmUpPlan:
             raise ValueError("a model comes twice in the plan: call each once")
         if self.in_flight < 1:
             raise ValueError(f"in_flight is {self.in_flight}: use 1 or more")
+        if not all(0 <= position < self.touch_after <= len(self.steps) for position in self.touches):
+            raise ValueError("a model is called a second time before it was called once: touches must lie before touch_after")
 
     @property
     def bytes(self) -> int:
@@ -164,7 +187,8 @@ class WarmUpPlan:
     def least_seconds(self, settings: WarmUpSettings) -> float:
         """How long it takes at least under its own bounds, when users are in nobody's way and everything moved has to be loaded."""
         loading = self.moved_share * sum(step.load_seconds for step in self.steps) / self.in_flight
-        return max(loading, len(self.steps) / settings.calls_per_second(self.requests_per_second))
+        calls = len(self.steps) + len(self.touches)
+        return max(loading, calls / settings.calls_per_second(self.requests_per_second))
 
     def dump(self) -> dict[str, Any]:
         """As JSON can hold it."""
@@ -175,6 +199,8 @@ class WarmUpPlan:
             "in_flight": self.in_flight,
             "moved_share": self.moved_share,
             "requests_per_second": self.requests_per_second,
+            "touch_after": self.touch_after,
+            "touches": list(self.touches),
         }
 
     @classmethod
@@ -187,6 +213,8 @@ class WarmUpPlan:
             in_flight=document["in_flight"],
             moved_share=document["moved_share"],
             requests_per_second=document["requests_per_second"],
+            touch_after=document["touch_after"],
+            touches=tuple(document["touches"]),
         )
 
 
@@ -209,24 +237,31 @@ def plan(
         now: epoch seconds.
     """
     known = list({candidate.target_model: candidate for candidate in candidates}.values())
+    requests_per_second = sum(candidate.rate for candidate in known)
     moved_share, loading = _moved(change)
+    in_flight = max(1, int(settings.in_flight_share * loading * after.load_slots))
     left_out: list[LeftOut] = []
-    fitting = list(_usable(known, after, settings, left_out))
-    kept = _resident(fitting, before, after, settings, left_out)
-    kept.sort(key=lambda candidate: (-candidate.rate / _load_seconds(candidate, settings), candidate.target_model))
+    resident = _resident(list(_usable(known, after, settings, left_out)), before, left_out)
     if change.kind is ChangeKind.LOSS:
-        kept = list(_worth_it(kept, moved_share, after, settings, left_out))
-    steps = (
+        kept = _hotter(resident, moved_share, after, left_out)
+    else:
+        kept = _fitting(resident, after, settings, left_out)
+    steps = [
         Step(one.target_model, one.bytes, _load_seconds(one, settings), one.rate, one.service_seconds, max(0.0, now - one.last_used))
-        for one in kept
-    )
+        for one in _callable(kept, left_out)
+    ]
+    call_seconds = 1 / settings.calls_per_second(requests_per_second)
+    steps = _in_order(steps, call_seconds, moved_share / in_flight, max(_LEAST_LAG_SECONDS, now - change.seen_at))
+    touch_after, touches = _touches(steps, after) if change.kind is not ChangeKind.LOSS else (0, ())
     return WarmUpPlan(
         kind=change.kind,
         steps=tuple(steps),
         skipped=dict(Counter(one.reason for one in left_out)),
-        in_flight=max(1, int(settings.in_flight_share * loading * after.load_slots)),
+        in_flight=in_flight,
         moved_share=moved_share,
-        requests_per_second=sum(candidate.rate for candidate in known),
+        requests_per_second=requests_per_second,
+        touch_after=touch_after,
+        touches=touches,
         left_out=tuple(left_out),
     )
 
@@ -263,49 +298,107 @@ def _usable(known: Sequence[Candidate], after: FleetShape, settings: WarmUpSetti
         left_out.append(LeftOut(candidate.target_model, reason))
 
 
-def _resident(
-    fitting: Sequence[Candidate], before: FleetShape, after: FleetShape, settings: WarmUpSettings, left_out: list[LeftOut]
-) -> list[Candidate]:
-    """Those that were probably in memory, as many of the last used as there is room for; one without a sample takes its room, too."""
-    room = after.total_bytes * (1 - settings.reserve_share)
-    used, kept = 0, []
+def _resident(fitting: Sequence[Candidate], before: FleetShape, left_out: list[LeftOut]) -> list[Candidate]:
+    """Those that were probably in memory: as many of the last used as fitted, the last used first."""
+    used, resident = 0, []
     for candidate in sorted(fitting, key=lambda one: (-one.last_used, -one.rate, one.target_model)):
         used += candidate.bytes
         if used > before.total_bytes:
             left_out.append(LeftOut(candidate.target_model, Skip.NOT_RESIDENT))
-        elif used > room:
-            left_out.append(LeftOut(candidate.target_model, Skip.NO_ROOM))
-        elif not candidate.sample:
-            left_out.append(LeftOut(candidate.target_model, Skip.NO_SAMPLE))
         else:
+            resident.append(candidate)
+    return resident
+
+
+def _fitting(resident: Sequence[Candidate], after: FleetShape, settings: WarmUpSettings, left_out: list[LeftOut]) -> list[Candidate]:
+    """Those of them that there is room for now; one that cannot be called takes its room, too: its users load it."""
+    room, kept = after.total_bytes * (1 - settings.reserve_share), []
+    for candidate in resident:
+        if candidate.bytes > room:
+            left_out.append(LeftOut(candidate.target_model, Skip.NO_ROOM))
+        else:
+            room -= candidate.bytes
             kept.append(candidate)
     return kept
 
 
-def _worth_it(
-    ordered: Sequence[Candidate], moved_share: float, after: FleetShape, settings: WarmUpSettings, left_out: list[LeftOut]
-) -> Iterator[Candidate]:
-    """Of the models of a fleet that has become smaller, those that are hotter than what their loads push out.
+def _hotter(resident: Sequence[Candidate], moved_share: float, after: FleetShape, left_out: list[LeftOut]) -> list[Candidate]:
+    """Those of a fleet that has become smaller that are hotter than what their loads push out, the hottest first.
 
-    The fleet that is left is as full as it was. What it loads pushes out its least recently used models; a model is worth that
-    if users ask for more of it, byte for byte, than of those.
+    The fleet that is left is as full as it was, and what it loads pushes out its least recently used models. A model is worth that
+    if users ask for more of it, byte for byte, than of those, and will probably ask for it soon at all.
     """
-    room = after.total_bytes * (1 - settings.reserve_share) - (1 - moved_share) * sum(one.bytes for one in ordered)
-    victims = sorted(ordered, key=lambda one: (one.last_used, one.rate, one.target_model))
+    room = after.total_bytes - (1 - moved_share) * sum(one.bytes for one in resident)
+    victims = deque(reversed(resident))
     pushed_out: set[str] = set()
-    for candidate in ordered:
-        room -= moved_share * candidate.bytes
-        while room < 0 and victims and _density(victims[0]) < _density(candidate):
-            victim = victims.pop(0)
-            pushed_out.add(victim.target_model)
-            room += (1 - moved_share) * victim.bytes
-        if candidate.target_model in pushed_out or room < 0:
-            room += moved_share * candidate.bytes
-            left_out.append(LeftOut(candidate.target_model, Skip.NOT_WORTH_IT))
+    kept = []
+    for candidate in sorted(resident, key=lambda one: (-_density(one), one.target_model)):
+        worth_it = candidate.rate >= _LEAST_RATE and candidate.target_model not in pushed_out
+        needed = moved_share * candidate.bytes
+        while worth_it and room < needed:
+            if victims and _density(victims[0]) < _density(candidate):
+                victim = victims.popleft()
+                pushed_out.add(victim.target_model)
+                room += (1 - moved_share) * victim.bytes
+            else:
+                worth_it = False
+        if worth_it:
+            room -= needed
+            kept.append(candidate)
         else:
-            yield candidate
+            left_out.append(LeftOut(candidate.target_model, Skip.NOT_WORTH_IT))
+    return kept
 
 
 def _density(candidate: Candidate) -> float:
     """Requests a second and byte."""
     return candidate.rate / max(1, candidate.bytes)
+
+
+def _callable(kept: Sequence[Candidate], left_out: list[LeftOut]) -> Iterator[Candidate]:
+    for candidate in kept:
+        if candidate.sample:
+            yield candidate
+        else:
+            left_out.append(LeftOut(candidate.target_model, Skip.NO_SAMPLE))
+
+
+def _in_order(steps: Sequence[Step], call_seconds: float, slot_share: float, lag_seconds: float) -> list[Step]:
+    """By what a call saves for the time that it takes, when its turn comes.
+
+    Args:
+        steps: in any order.
+        call_seconds: of the budget that a call takes.
+        slot_share: of a second that a second of its load takes, of all loads that may be under way.
+        lag_seconds: how long the models have been missing when the first is called.
+    """
+    rest = sorted(steps, key=lambda step: step.target_model)
+    ordered: list[Step] = []
+    passed = lag_seconds
+    while rest:
+
+        def saved(step: Step, until: float = passed) -> float:
+            missing = math.exp(-step.rate * (until + step.load_seconds))
+            return -step.rate * missing / (call_seconds + slot_share * step.load_seconds)
+
+        rest.sort(key=saved)
+        turn = passed * _ORDERED_ANEW
+        taken = 0
+        while taken < len(rest) and passed < turn:
+            passed += max(call_seconds, slot_share * rest[taken].load_seconds)
+            taken += 1
+        ordered += rest[:taken]
+        del rest[:taken]
+    return ordered
+
+
+def _touches(steps: Sequence[Step], after: FleetShape) -> tuple[int, tuple[int, ...]]:
+    """When models are called a second time, and which: those that users have probably not asked for until then, but soon will."""
+    total, used, first = sum(step.bytes for step in steps), 0, 0
+    if total < _CROWDED * after.total_bytes:
+        return 0, ()
+    while first < len(steps) and used < _TOUCH_AT * total:
+        used += steps[first].bytes
+        first += 1
+    least, most = _TOUCHED_RATES
+    return first, tuple(number for number, step in enumerate(steps[:first]) if least <= step.rate <= most)[:_MOST_TOUCHES]

@@ -68,11 +68,13 @@ class Call:
         number: of the call, unique in the run.
         target_model: the model to call with its sample payload.
         attempt: how many times the model has been called with this one.
+        touch: it is called a second time, so that it stays; its answer changes nothing.
     """
 
     number: int
     target_model: str
     attempt: int
+    touch: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +146,7 @@ class WarmUpSummary:
         skipped: why others were not called, and how many.
         throttled: calls that were throttled.
         not_ready: calls that were answered before the model was loaded.
+        touched: models that answered a second call.
         repeated: calls that were made again because the first answer was lost with the process.
         cold_requests_avoided: estimate of users' requests in the five minutes after the change that did not wait for a load because of it.
     """
@@ -161,6 +164,7 @@ class WarmUpSummary:
     skipped: Mapping[Skip, int]
     throttled: int
     not_ready: int
+    touched: int = 0
     repeated: int
     cold_requests_avoided: float
 
@@ -180,6 +184,7 @@ class WarmUpSummary:
             "skipped": {reason.value: count for reason, count in self.skipped.items()},
             "throttled": self.throttled,
             "not_ready": self.not_ready,
+            "touched": self.touched,
             "repeated": self.repeated,
             "cold_requests_avoided": round(self.cold_requests_avoided, 1),
         }
@@ -190,6 +195,7 @@ class _UnderWay:
     step: int
     attempt: int
     began: float
+    touch: bool
 
 
 @dataclass(slots=True)
@@ -198,6 +204,7 @@ class _State:
 
     started_at: float
     next_step: int = 0
+    next_touch: int = 0
     next_number: int = 1
     again: list[tuple[float, int, int]] = field(default_factory=list)  # when, step, attempts made: a heap
     limit: float = 1.0  # calls under way at once
@@ -217,6 +224,7 @@ class _State:
     loaded_bytes: int = 0
     throttled: int = 0
     not_ready: int = 0
+    touched: int = 0
     repeated: int = 0
     avoided: float = 0.0
     skipped: int = 0  # by the end
@@ -289,13 +297,14 @@ class WarmUpRun:
             turn = self._next(now)
             if turn is None:
                 break
-            step, attempts = turn
-            call = Call(state.next_number, self.plan.steps[step].target_model, attempts + 1)
+            step, attempts, touch = turn
+            call = Call(state.next_number, self.plan.steps[step].target_model, attempts + 1, touch)
             state.next_number += 1
             state.calls += 1
             self._recent.append(now)
-            self._under_way[call.number] = _UnderWay(step, attempts + 1, now)
+            self._under_way[call.number] = _UnderWay(step, attempts + 1, now, touch)
             calls.append(call)
+        self._conclude(now)
         return calls
 
     def wake_at(self, now: float) -> float | None:
@@ -305,7 +314,7 @@ class WarmUpRun:
             return None
         if len(self._under_way) >= int(state.limit):
             return self.deadline
-        if state.next_step < len(self.plan.steps):
+        if state.next_step < len(self.plan.steps) or self._touch_due():
             ready = now
         elif state.again:
             ready = state.again[0][0]
@@ -323,7 +332,8 @@ class WarmUpRun:
         if outcome.answer is Answer.OK:
             self._warmed(under_way, outcome)
         elif outcome.answer is Answer.FAILED:
-            self._failed(under_way, outcome.error)
+            if not under_way.touch:
+                self._failed(under_way, outcome.error)
         else:
             self._refused(under_way, outcome, now)
         self._conclude(now)
@@ -366,6 +376,7 @@ class WarmUpRun:
             skipped=dict(skipped),
             throttled=state.throttled,
             not_ready=state.not_ready,
+            touched=state.touched,
             repeated=state.repeated,
             cold_requests_avoided=state.avoided,
         )
@@ -383,7 +394,7 @@ class WarmUpRun:
         for name in ("quiet_until", "cut_at"):
             if state[name] == -math.inf:
                 state[name] = None
-        return {**state, "under_way": [[one.step, one.attempt] for one in self._under_way.values()]}
+        return {**state, "under_way": [[one.step, one.attempt] for one in self._under_way.values() if not one.touch]}
 
     @classmethod
     def load(cls, document: Mapping[str, Any], settings: WarmUpSettings) -> WarmUpRun:
@@ -430,25 +441,42 @@ class WarmUpRun:
             self._recent.popleft()
         return now if len(self._recent) < count else self._recent[-count] + seconds
 
-    def _next(self, now: float) -> tuple[int, int] | None:
-        """The step whose turn it is, and the calls that were made of it: one that has waited long enough, or the next one."""
+    def _next(self, now: float) -> tuple[int, int, bool] | None:
+        """The step whose turn it is, the calls that were made of it, and whether it had its turn: one that has waited, or the next one."""
         state = self._state
         if state.again and state.again[0][0] <= now:
             _when, step, attempts = heappop(state.again)
-            return step, attempts
+            return step, attempts, False
+        while self._touch_due():
+            step = self.plan.touches[state.next_touch]
+            state.next_touch += 1
+            if self._is_warmed(step):
+                return step, 1, True
         if state.next_step < len(self.plan.steps):
             state.next_step += 1
-            return state.next_step - 1, 0
+            return state.next_step - 1, 0, False
         return None
+
+    def _touch_due(self) -> bool:
+        return self._state.next_step >= self.plan.touch_after and self._state.next_touch < len(self.plan.touches)
+
+    def _is_warmed(self, step: int) -> bool:
+        """Whether a step that had its turn was answered."""
+        state = self._state
+        waiting = (*(one.step for one in self._under_way.values()), *(again[1] for again in state.again))
+        return step not in waiting and all(step != failed for failed, _error, _attempts in state.failed)
 
     # Answers.
 
     def _warmed(self, under_way: _UnderWay, outcome: Outcome) -> None:
         state, step = self._state, self.plan.steps[under_way.step]
-        state.warmed += 1
-        state.bytes += step.bytes
         state.back_offs = 0
         state.limit = min(float(self.plan.in_flight), state.limit + 1 / max(1.0, state.limit))
+        if under_way.touch:
+            state.touched += 1
+            return
+        state.warmed += 1
+        state.bytes += step.bytes
         passed = under_way.began - state.started_at
         unasked = math.exp(-step.rate * (passed + _ASSUMED_LAG_SECONDS))
         state.expected_loads += self.plan.moved_share * unasked
@@ -477,6 +505,8 @@ class WarmUpRun:
         else:
             state.not_ready += 1
             again = now + settings.not_ready_seconds
+        if under_way.touch:
+            return
         if under_way.attempt >= settings.attempts:
             self._failed(under_way, outcome.error or outcome.answer.value)
         elif state.end is None:
@@ -496,7 +526,7 @@ class WarmUpRun:
             self._stop(End.THROTTLED, now, f"{state.back_offs} times in succession")
         elif not state.taken_up and state.loaded == 0 and state.expected_loads >= settings.nothing_moved_loads:
             self._stop(End.NOTHING_MOVED, now, f"{state.warmed} models answered, and none had to be loaded")
-        elif state.next_step >= len(self.plan.steps) and not state.again and not self._under_way:
+        elif state.next_step >= len(self.plan.steps) and not self._touch_due() and not state.again and not self._under_way:
             self._stop(End.DONE, now, "")
         if state.end is not None and not self._under_way and state.ended_at is None:
             state.ended_at = now
