@@ -33,7 +33,7 @@ class VirtualWorkers:
         self._numbers = count()
         self.most_at_once = 0
 
-    def begin(self, key: Hashable, work: Callable[[], object]) -> None:
+    def begin(self, key: Hashable, work: Callable[[], object], *, urgent: bool = False) -> None:  # noqa: ARG002 - none waits
         """Do ``work`` now; it has ended when the clock is where it slept to."""
         began = self._clock.now
         try:

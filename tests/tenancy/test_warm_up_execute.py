@@ -473,6 +473,16 @@ def test_threads_work_beside_one_another_and_what_they_raise_is_told():
     assert sorted(ended[number].value for number in range(3)) == [0, 1, 2]
 
 
+def test_urgent_work_does_not_wait_for_threads_that_are_all_busy():
+    done = threading.Event()
+    with ThreadWorkers(1) as workers:
+        for number in range(3):
+            workers.begin(number, lambda: done.wait(30))
+        workers.begin("lease", lambda: "renewed", urgent=True)
+        assert [finished.value for finished in workers.finished(30)] == ["renewed"]
+        done.set()
+
+
 def candidate(target, **changes):
     return Candidate(target_model=target, bytes=100, load_seconds=LOAD, rate=0.0, last_used=0.0, **changes)
 

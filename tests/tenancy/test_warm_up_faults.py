@@ -95,13 +95,14 @@ class Platform:
         self.lines, self.errors = [], []
         start = int(self.clock.now) // 300 * 300 - 300
         rows = tuple(ModelHeat("acme", f"m{n:03d}", "v1-0", Counts(2 + (n < 5), served_ms=100.0)) for n in range(MODELS))
+        self.heat = MemoryHeat(PoolHeat(HeatKey("shared", start, 300), (ENDPOINT,), rows))
         self.fleets, self.store, self.continuations = MemoryFleets(), MemoryWarmUpStore(), MemoryContinuations()
         self.ports = {
             name: Gated(port, name, self.gate)
             for name, port in {
                 "store": self.store,
                 "fleets": self.fleets,
-                "heat": MemoryHeat(PoolHeat(HeatKey("shared", start, 300), (ENDPOINT,), rows)),
+                "heat": self.heat,
                 "records": MemoryWarmUpRecords(self.registry),
                 "readings": MemoryReadings(Minute(start, 600.0, 600.0, 600.0)),
                 "runtime": self.endpoint,
@@ -134,7 +135,7 @@ class Platform:
             settings=settings,
             store=ports["store"],
             observer=Observer(ports["store"], ports["fleets"], self.clock, report, ObserverRules()),
-            planner=HeatPlanner(HeatCandidates(ports["heat"], ports["records"], self.clock), settings, self.clock),
+            planner=HeatPlanner(HeatCandidates(ports["heat"], ports["records"], self.clock), settings, self.clock, told=report.unread),
             driver=execution,
             clock=self.clock,
             report=report,
@@ -253,6 +254,18 @@ def test_a_process_that_is_killed_anywhere_leaves_a_warm_up_that_the_next_finish
     platform.check()
     platform.is_warm()
     assert platform.errors == []
+
+
+def test_a_plan_that_was_made_without_some_of_the_heat_says_so(platform):
+    start = int(platform.clock.now) // 300 * 300 - 600
+    platform.heat.create(PoolHeat(HeatKey("shared", start, 300), (ENDPOINT,), ()))
+    platform.scale(3)
+    platform.gate.fail(("heat.get", 2), FAULT)
+    platform.until_it_ends()
+    platform.is_warm()
+    (told,) = [line for line in map(json.loads, platform.lines) if line["message"] == "not all that was used could be read"]
+    assert (told["endpoint"], told["level"], len(told["problems"])) == (ENDPOINT, "WARNING", 1)
+    assert "slow down" in told["problems"][0]
 
 
 def test_no_tenant_has_a_line_or_uses_up_anything(platform, capsys):

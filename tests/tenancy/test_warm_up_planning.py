@@ -20,6 +20,7 @@ class Source:
     """Candidates as they are given."""
 
     candidates: tuple[Candidate, ...] = ()
+    problems: tuple[str, ...] = ()
     asked: list = field(default_factory=list)
 
     def read(self, pool, endpoint, *, enough_bytes):

@@ -88,6 +88,8 @@ class _Port:
 class Source:
     """`mme_tenancy.warm_up.planning.CandidateSource` of a list."""
 
+    problems = ()
+
     def __init__(self, candidates):
         self.candidates, self.reads = candidates, 0
 

@@ -25,7 +25,7 @@ from mme_tenancy.clock import Clock, SystemClock
 from mme_tenancy.handlers.http import Event, LambdaContext, at_cold_start
 from mme_tenancy.settings import WarmUpFunctionSettings
 from mme_tenancy.telemetry import write_line
-from mme_tenancy.warm_up.execute import Driven, Execution, Job
+from mme_tenancy.warm_up.execute import CALL_TIMEOUTS_SECONDS, Driven, Execution, Job
 from mme_tenancy.warm_up.holder import Tools
 from mme_tenancy.warm_up.keep_warm import KeepWarm
 from mme_tenancy.warm_up.named import warm_models
@@ -177,8 +177,10 @@ def _application() -> WarmUpFunction:
     heat = S3Heat(s3, settings.bucket_name)
     records, report = DynamoWarmUpRecords(dynamodb, settings.table_name), Report(write_line, clock)
     candidates = HeatCandidates(heat, records, clock, scale=scale)
+    runtime = SageMakerRuntime(lambda seconds: runtime_client(session, seconds))
+    runtime.prepare(CALL_TIMEOUTS_SECONDS[0])
     execution = Execution(
-        runtime=SageMakerRuntime(lambda seconds: runtime_client(session, seconds)),
+        runtime=runtime,
         records=records,
         readings=CloudWatchReadings(cloudwatch_client(session)),
         workers=ThreadWorkers(_THREADS),
@@ -191,7 +193,7 @@ def _application() -> WarmUpFunction:
         settings=bounds,
         store=store,
         observer=Observer(store, fleets, clock, report, ObserverRules(late_seconds=bounds.seconds + _GIVEN_UP_SECONDS)),
-        planner=HeatPlanner(candidates, bounds, clock),
+        planner=HeatPlanner(candidates, bounds, clock, told=report.unread),
         driver=execution,
         clock=clock,
         report=report,

@@ -308,7 +308,8 @@ class _Drive:
         for task, due in self._due.items():
             if task not in self._under_way and due <= now:
                 self._under_way.add(task)
-                self._workers.begin((self._mark, task), self._work(task))
+                # Behind calls that fill all threads the lease would run out.
+                self._workers.begin((self._mark, task), self._work(task), urgent=True)
 
     def _work(self, task: _Task) -> Callable[[], object]:
         if task is _Task.SAVE:

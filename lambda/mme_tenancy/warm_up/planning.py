@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -21,6 +21,11 @@ class Found(Protocol):
     @property
     def candidates(self) -> Sequence[Candidate]:
         """The models."""
+        ...
+
+    @property
+    def problems(self) -> Sequence[str]:
+        """What could not be read and is missing."""
         ...
 
 
@@ -58,10 +63,18 @@ class HeatPlanner:
         source: what was used lately.
         settings: bounds of a warm-up.
         clock: time; plans count by the machine's own, as loads do.
+        told: is told what of an endpoint's models could not be read. Default: nobody is.
     """
 
-    def __init__(self, source: CandidateSource, settings: WarmUpSettings, clock: Clock) -> None:
-        self._source, self._settings, self._clock = source, settings, clock
+    def __init__(
+        self,
+        source: CandidateSource,
+        settings: WarmUpSettings,
+        clock: Clock,
+        *,
+        told: Callable[[str, Sequence[str]], object] = lambda _endpoint, _problems: None,
+    ) -> None:
+        self._source, self._settings, self._clock, self._told = source, settings, clock, told
 
     def plan(self, target: WarmUpEndpoint, change: FleetChange) -> WarmUpPlan:
         """What to call after a change."""
@@ -76,6 +89,8 @@ class HeatPlanner:
         """
         before, after = (_shape(target, count) for count in (change.instances_before, change.instances_after))
         found = self._source.read(target.pool, target.endpoint, enough_bytes=before.total_bytes)
+        if found.problems:
+            self._told(target.endpoint, found.problems)
         made = plan(change, before, after, found.candidates, self._settings, self._clock.wall())
         return Planned(made, change, found, before, after)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -17,7 +17,7 @@ from mme_tenancy.warm_up.run import End, WarmUpSummary
 __all__ = ["Report", "change_document", "summary_document", "warm_up_document"]
 
 _TOLD = 20
-"""So many models that failed are told of one by one."""
+"""So many models that failed, and problems, are told of one by one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +39,10 @@ class Report:
     def trouble(self, endpoint: str, message: str, error: Exception) -> None:
         """A line about something that failed and stops nothing."""
         self.note(endpoint, message, level="WARNING", error=f"{type(error).__name__}: {error}")
+
+    def unread(self, endpoint: str, problems: Sequence[str]) -> None:
+        """A line about what a plan was made without."""
+        self.note(endpoint, "not all that was used could be read", level="WARNING", problems=list(problems)[:_TOLD])
 
     def planned(self, endpoint: str, change: FleetChange, plan: WarmUpPlan, seconds: float) -> None:
         """A plan that was made in so many seconds."""
