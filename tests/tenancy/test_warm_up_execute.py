@@ -20,7 +20,7 @@ from mme_tenancy.warm_up.execute import CALL_TIMEOUTS_SECONDS, Execution, Execut
 from mme_tenancy.warm_up.named import plan_named, warm_models
 from mme_tenancy.warm_up.plan import Candidate, Skip
 from mme_tenancy.warm_up.ports import LeaseLostError
-from mme_tenancy.warm_up.run import End, WarmUpRun
+from mme_tenancy.warm_up.run import Answer, End, Outcome, WarmUpRun
 from mme_tenancy.warm_up.settings import WarmUpSettings
 from mme_tenancy.warm_up.sources import HeatCandidates
 from mme_tenancy.warm_up.workers import ThreadWorkers
@@ -379,6 +379,37 @@ def test_minutes_of_a_faster_clock_are_read_as_such(make_version):
     assert all(start % 60 == end % 60 == 0 and end <= scene.clock.time() for start, end in asked)
     assert seen[0].requests_per_second == 600.0
     assert seen[0].minute == pytest.approx(scene.run.started_at - (scene.run.started_at + 1000.0 - asked[0][0]) / 60)
+
+
+def test_what_earlier_processes_called_is_not_taken_for_users(make_version):
+    scene = Scene(make_version, 200, in_flight=1)
+    scene.clock.now = scene.clock.now // 60 * 60
+    scene.run = WarmUpRun(scene.plan, scene.settings, scene.clock.now)
+    began = scene.clock.now
+    scene.readings = LiveReadings(scene, users=60)
+    assert scene.drive(90.0).stop is Stop.PAUSED
+    scene.again()
+    seen = []
+    scene.run.observed = lambda reading, _now: seen.append(reading)
+    scene.drive()
+    before = [reading for reading in seen if reading.minute < began]
+    after = [reading for reading in seen if reading.minute >= began]
+    assert {reading.requests_per_second for reading in before} == {1.0}
+    assert [reading.minute for reading in after] == [began + 60.0]
+    assert all(reading.cache_hit_before == 1.0 for reading in after)
+
+
+def test_a_checkpoint_is_of_the_moment_when_it_was_made_although_it_is_written_later(make_version):
+    scene = Scene(make_version)
+    scene.endpoint.faults[scene.targets[0]] = [NOT_READY, None]
+    scene.endpoint.faults[scene.targets[1]] = [REJECTED]
+    for call in scene.run.take(scene.clock.now):
+        if call.target_model in scene.targets[:2]:
+            scene.run.answered(call, scene.clock.now, Outcome(Answer.FAILED, 0.1, "no"))
+    progress = scene.run.progress()
+    told = json.dumps(progress)
+    scene.drive()
+    assert json.dumps(progress) == told
 
 
 class Killed(BaseException):

@@ -237,7 +237,7 @@ class _Drive:
         self._run, self._job, self._hold, self._watch, self._stop_at = run, job, hold, watch, stop_at
         self._steps = {step.target_model: step for step in run.plan.steps}
         self._samples = _Samples(tools.records, [ArtifactName.parse(name) for name in self._steps], tools.rules.samples)
-        self._meter = _Meter(tools.clock, tools.scale, tools.rules)
+        self._meter = _Meter(tools.clock, tools.scale, tools.rules, run.started_at)
         self._calls: dict[int, Call] = {}
         self._under_way: set[_Task] = set()
         now = tools.clock.monotonic()
@@ -422,13 +422,14 @@ class _Read:
 class _Meter:
     """What users ask, out of metrics in which the warm-up's own calls are, too."""
 
-    def __init__(self, clock: Clock, scale: float, rules: ExecutionRules) -> None:
+    def __init__(self, clock: Clock, scale: float, rules: ExecutionRules, started_at: float) -> None:
         self._clock, self._scale, self._rules = clock, scale, rules
         self._own: Counter[int] = Counter()
         self._own_asked: Counter[int] = Counter()
         self._own_hits: Counter[int] = Counter()
-        self._from = self._minute() * _MINUTE
-        self._next = self._from - int(rules.before) // _MINUTE * _MINUTE
+        self._known_from = self._minute() * _MINUTE
+        self._run_from = int(clock.time() - (clock.wall() - started_at) * scale) // _MINUTE * _MINUTE
+        self._next = self._run_from - int(rules.before) // _MINUTE * _MINUTE
         self._hits_before = self._asked_before = 0.0
 
     def began(self) -> None:
@@ -453,13 +454,15 @@ class _Meter:
             if minute.start < self._next:
                 continue
             self._next = minute.start + _MINUTE
-            yield self._reading(minute, read)
+            if not self._run_from <= minute.start < self._known_from:
+                # Of those between, the calls of the processes before this one are not known.
+                yield self._reading(minute, read)
 
     def _reading(self, minute: Minute, read: _Read) -> FleetReading:
         own = minute.start // _MINUTE
         asked = None if minute.cache_asked is None else minute.cache_asked - self._own_asked[own]
         hits = None if minute.cache_hits is None else minute.cache_hits - self._own_hits[own]
-        if minute.start < self._from:
+        if minute.start < self._run_from:
             self._hits_before += hits or 0.0
             self._asked_before += asked or 0.0
         rate = None if minute.invocations is None else max(0.0, minute.invocations - self._own[own]) / _MINUTE * self._scale

@@ -388,8 +388,8 @@ class WarmUpRun:
         return {"schema": _SCHEMA, "plan": self.plan.dump(), "progress": self.progress()}
 
     def progress(self) -> dict[str, Any]:
-        """The part of `dump` that changes."""
-        state = {name: getattr(self._state, name) for name in _State.__slots__}
+        """The part of `dump` that changes, as it is now: it may be stored while the run goes on."""
+        state = {name: list(value) if isinstance(value := getattr(self._state, name), list) else value for name in _State.__slots__}
         state["recent"] = list(self._recent)
         for name in ("quiet_until", "cut_at"):
             if state[name] == -math.inf:
