@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from benchmarks import bulk, constructs, fleet, invocation, local_cloud, onboarding
+from benchmarks import bulk, constructs, fleet, invocation, local_cloud, onboarding, prefetch
 from benchmarks.figure import store, table
 from benchmarks.warm_up import measure as warm_up
 from mme_cli.console import stderr, stdout
@@ -17,6 +17,7 @@ AREAS = {
     "onboarding": onboarding.measure,
     "bulk": bulk.measure,
     "invocation": invocation.measure,
+    "prefetch": prefetch.measure,
 }
 LONG_AREAS = {"warm-up": warm_up.measure}
 """Measured only when they are named."""
