@@ -92,6 +92,7 @@ class DryRun:
                 }
                 for step in plan.steps
             ],
+            "called_twice": [plan.steps[place].target_model for place in plan.touches],
             "bytes": plan.bytes,
             "room_bytes": self.room_bytes,
             "skipped": {reason.value: count for reason, count in plan.skipped.items()},
@@ -158,7 +159,7 @@ def dry_run_view(done: DryRun, rows: int) -> RenderableType:
         Text(f"for: {change_text(done.planned.change)} ({_WHY[done.why]})"),
     ]
     if plan.steps:
-        parts.append(Text("order: most requests that a second of loading saves first"))
+        parts.append(Text("order: what saves users most waiting for the time that its call takes, when its turn comes"))
         parts.append(_steps(done, rows))
     else:
         parts.append(Text("no model is warmed"))
@@ -192,6 +193,8 @@ def _lines(done: DryRun) -> Iterator[str]:
         f"warmed: {count_text(len(plan.steps), 'model')}, {size_text(plan.bytes)} of the {size_text(done.room_bytes)} that may be "
         f"({bounds.reserve_share:.3g} of the memory is left alone)"
     )
+    if plan.touches:
+        yield f"called twice: {count_text(len(plan.touches), 'model')} near the end, so that the last loads do not push them out"
     for reason, count in sorted(plan.skipped.items(), key=lambda item: -item[1]):
         yield f"skipped: {count_text(count, 'model')} {SKIPPED[reason]}"
     yield from (

@@ -97,7 +97,8 @@ class Target:
 
         heat = S3Heat(self.asked.client("s3"), self.settings.bucket_name)
         records = DynamoWarmUpRecords(self.asked.client("dynamodb"), self.settings.table_name)
-        return HeatPlanner(HeatCandidates(heat, records, self.clock, scale=self.clock.scaled.scale), self.bounds, self.clock)
+        scale = self.clock.scaled.scale
+        return HeatPlanner(HeatCandidates(heat, records, self.clock, scale=scale), self.bounds, self.clock, scale=scale)
 
     def fleet(self) -> FleetState:
         """The endpoint's fleet now; raises `CommandError` if it serves nobody."""

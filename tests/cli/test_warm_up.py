@@ -261,10 +261,13 @@ class TestTargets:
 class TestDryRun:
     def test_the_plan_is_the_functions_own_with_its_reasons(self):
         document = dry_run(target(found=FOUND)).document()
-        assert [(step["target_model"].split("/")[1], step["reason"]) for step in document["steps"]] == [
-            ("hot", "used 5 s ago, 4 requests/s, loads in 2.0 s"),
-            ("cool", "used 60 s ago, 1 requests/s, loads in 2.0 s"),
+        assert [step["target_model"] for step in document["steps"]] == [
+            step.target_model for step in dry_run(target(found=FOUND)).planned.plan.steps
         ]
+        assert {step["target_model"].split("/")[1]: step["reason"] for step in document["steps"]} == {
+            "hot": "used 5 s ago, 4 requests/s, loads in 2.0 s",
+            "cool": "used 60 s ago, 1 requests/s, loads in 2.0 s",
+        }
         assert document["skipped"] == {"retired": 1, "no_sample": 1}
         assert {one["target_model"].split("/")[1]: one["reason"] for one in document["left_out"]} == {
             "gone": "retired",
@@ -280,14 +283,20 @@ class TestDryRun:
         shown = text(dry_run_view(dry_run(target(found=FOUND)), 1))
         assert "shared-1  pool xgboost, 3 instances, 10 MB for models and 4 loads at once each" in shown
         assert "for: replacement of 3 instances, 3 of them empty (supposed, nothing has changed" in shown
-        assert "acme/hot/v1-0123456789ab.tar.gz" in shown
+        assert ("acme/hot/v1-0123456789ab.tar.gz" in shown) != ("acme/cool/v1-0123456789ab.tar.gz" in shown)
         assert "and 1 more" in shown
-        assert "acme/cool" not in shown
         assert "skipped: 1 model without a sample payload" in shown
         assert "skipped: 2 models used lately, but without a record or a route now" in shown
         assert "budget: at most 20 calls a second" in shown
         assert "missing: OSError: a window was not readable" in shown
         assert "the newest of 2 min ago" in shown
+
+    def test_what_is_called_twice_is_told(self):
+        done = dry_run(target(found=FOUND))
+        twice = replace(done, planned=replace(done.planned, plan=replace(done.planned.plan, touch_after=1, touches=(0,))))
+        assert twice.document()["called_twice"] == [done.planned.plan.steps[0].target_model]
+        assert "called twice: 1 model near the end" in text(dry_run_view(twice, 5))
+        assert "called twice" not in text(dry_run_view(done, 5))
 
     def test_what_is_due_is_planned_and_said_so(self):
         done = dry_run(target(found=FOUND, store=stored(record(instances=2))))

@@ -193,7 +193,7 @@ def _application() -> WarmUpFunction:
         settings=bounds,
         store=store,
         observer=Observer(store, fleets, clock, report, ObserverRules(late_seconds=bounds.seconds + _GIVEN_UP_SECONDS)),
-        planner=HeatPlanner(candidates, bounds, clock, told=report.unread),
+        planner=HeatPlanner(candidates, bounds, clock, scale=scale, told=report.unread),
         driver=execution,
         clock=clock,
         report=report,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from mme_facts.warm_up import WarmUpEndpoint
@@ -63,6 +63,7 @@ class HeatPlanner:
         source: what was used lately.
         settings: bounds of a warm-up.
         clock: time; plans count by the machine's own, as loads do.
+        scale: seconds of the platform's clock a real second, above 1 under a local cloud whose clock runs faster.
         told: is told what of an endpoint's models could not be read. Default: nobody is.
     """
 
@@ -72,9 +73,10 @@ class HeatPlanner:
         settings: WarmUpSettings,
         clock: Clock,
         *,
+        scale: float = 1.0,
         told: Callable[[str, Sequence[str]], object] = lambda _endpoint, _problems: None,
     ) -> None:
-        self._source, self._settings, self._clock, self._told = source, settings, clock, told
+        self._source, self._settings, self._clock, self._scale, self._told = source, settings, clock, scale, told
 
     def plan(self, target: WarmUpEndpoint, change: FleetChange) -> WarmUpPlan:
         """What to call after a change."""
@@ -91,7 +93,9 @@ class HeatPlanner:
         found = self._source.read(target.pool, target.endpoint, enough_bytes=before.total_bytes)
         if found.problems:
             self._told(target.endpoint, found.problems)
-        made = plan(change, before, after, found.candidates, self._settings, self._clock.wall())
+        now = self._clock.wall()
+        seen = replace(change, seen_at=now - max(0.0, self._clock.time() - change.seen_at) / self._scale)
+        made = plan(seen, before, after, found.candidates, self._settings, now)
         return Planned(made, change, found, before, after)
 
 
