@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from mme_facts.grammar import HeatKey
+from mme_facts.own_events import warm_up_event
+from mme_tenancy.handlers.warm_up import keeping_warm
 from mme_tenancy.heat import Counts, ModelHeat, PoolHeat
 from mme_tenancy.testing_heat import MemoryHeat
 from mme_tenancy.warm_up.keep_warm import KeepWarm, quiet
+from tests.tenancy.warm_up_world import ENDPOINT, World, sagemaker_event
 
 IRIS, WINE = ("acme", "iris"), ("globex", "wine")
 MODELS = ["acme/iris", "globex/wine"]
@@ -101,3 +106,60 @@ def test_a_row_without_requests_is_no_traffic():
     assert quiet([IRIS, WINE], window(6000, IRIS, requests=0)) == [IRIS, WINE]
     assert quiet([IRIS, WINE], None) == [IRIS, WINE]
     assert quiet([IRIS], window(6000, IRIS)) == []
+
+
+class TestTheFunction:
+    """The warm-up function with models to keep warm, in memory."""
+
+    @pytest.fixture
+    def world(self, make_version, clock):
+        return World(make_version, clock=clock)
+
+    @pytest.fixture
+    def send(self, world):
+        """Sends events to one process of the function; the calls for models to keep warm."""
+        kept = KeepWarm(MODELS, MemoryHeat(), world.clock)
+        warmed = []
+
+        def warm(target, names, why, _stop_at):
+            warmed.append((target.endpoint, tuple(names), why))
+            if send.fails:
+                raise OSError("the registry is out of reach")
+
+        function = replace(world.function(), chores=(keeping_warm(kept, warm),))
+
+        def send(*events):
+            warmed.clear()
+            for event in events:
+                function(event, Context())
+            return list(warmed)
+
+        send.fails = False
+        return send
+
+    def test_the_schedule_alone_has_them_called(self, send):
+        assert send(sagemaker_event(), warm_up_event(ENDPOINT)) == []
+        assert send({}, {}) == [(ENDPOINT, (IRIS, WINE), "keep-warm")]
+
+    def test_while_the_fleet_is_warmed_they_wait(self, send, world):
+        send(sagemaker_event())
+        world.scales_to(6)
+        assert send({}) == [], "this minute's work is the warm-up"
+        assert world.record.warm_up.summary["warmed"] == 8
+        assert send({}) == [(ENDPOINT, (IRIS, WINE), "keep-warm")]
+
+    def test_what_fails_is_told_and_hurts_no_warm_up(self, send, world):
+        send(sagemaker_event())
+        send.fails = True
+        with pytest.raises(OSError, match="out of reach"):
+            send({})
+        world.scales_to(6)
+        send({})
+        assert world.record.warm_up.summary["warmed"] == 8
+
+
+class Context:
+    """Lambda's context with all the time there is."""
+
+    def get_remaining_time_in_millis(self):
+        return 300_000
