@@ -29,8 +29,8 @@ ENVIRONMENTS = {
     "China": cdk.Environment(account="111122223333", region="cn-north-1"),
 }
 PARTITIONS = {"commercial": "aws", "GovCloud": "aws-us-gov", "China": "aws-cn"}
-INTERFACES = ("sagemaker.runtime", "sagemaker.api", "logs", "sts", "events", "execute-api", "ecr.api", "ecr.dkr")
-CHINESE = ("sagemaker.runtime", "sagemaker.api", "sts", "execute-api", "ecr.api", "ecr.dkr")
+INTERFACES = ("sagemaker.runtime", "sagemaker.api", "logs", "sts", "events", "execute-api", "monitoring", "ecr.api", "ecr.dkr")
+CHINESE = ("sagemaker.runtime", "sagemaker.api", "sts", "execute-api", "monitoring", "ecr.api", "ecr.dkr")
 """What PrivateLink calls ``cn.com.amazonaws...`` in China; the rest is called as everywhere (Amazon VPC User Guide of China)."""
 PRINCIPALS = {
     "apigateway.amazonaws.com",
