@@ -69,6 +69,11 @@ def function_environment(
         variables.MODELS_PREFIX: store.models_prefix,
         variables.MAX_ARTIFACT_BYTES: str(max_artifact_bytes),
         variables.POOLS: variables.dump_pools(
-            [variables.Pool(pool.name, pool.framework, pool.endpoint.endpoint_name, pool.endpoint.variant_name) for pool in pools]
+            [
+                variables.Pool(
+                    pool.name, pool.framework, pool.endpoint.endpoint_name, pool.endpoint.variant_name, pool.endpoint.cache_enabled
+                )
+                for pool in pools
+            ]
         ),
     }

@@ -169,8 +169,9 @@ class TenantApi(Construct):
         store.grant_uploads(self.onboarding.role)
         grant_resume(self, self.onboarding.role)
         for pool in pools:
-            # A version is warmed before requests are switched to it.
-            pool.endpoint.grant_invoke(self.onboarding.role)
+            if pool.endpoint.cache_enabled:
+                # A version is warmed before requests are switched to it.
+                pool.endpoint.grant_invoke(self.onboarding.role)
         invocation_settings = FunctionSettings(timeout_seconds=INVOCATION_SECONDS) if invocation_settings is None else invocation_settings
         self.answers_later = invocation_settings.vpc is None
         """Whether ``Prefer: respond-async`` is honoured: not by a function in a VPC, which has no way to invoke itself."""

@@ -71,12 +71,14 @@ class Pool:
         framework: which versions go to it, such as ``xgboost``.
         endpoint_name: its SageMaker endpoint.
         variant_name: the production variant.
+        keeps_loaded: whether models stay loaded after an invocation; if not, nothing is gained by loading one beforehand.
     """
 
     name: str
     framework: str
     endpoint_name: str
     variant_name: str
+    keeps_loaded: bool = True
 
 
 def dump_pools(pools: Sequence[Pool]) -> str:

@@ -5,7 +5,7 @@ takes a version away from a route writes both; so of two changes at the same tim
 
 A version that is about to get requests is warmed first, if the caller wants that: an artifact that answered when it was admitted may have
 left all instances since. Two kinds are loaded already, and are not called in vain: the one that admission brings to the route has just
-answered there, and the active one has its requests, so that ending a canary waits for nothing.
+answered there, and the active one has its requests, so that ending a canary waits for nothing. Nor is one called where none stays loaded.
 
 Activation places nothing: a component serves one version, so the version that takes its place is served by its shared pool, as are
 canaries, and so is a version that an activation brings back. Activating the version that a component serves leaves it there.
@@ -204,10 +204,11 @@ class Activator:
             raise ModelNotFoundError(tenant, model)
         named = {each: self._version(record, VersionId.parse(each)) for each in (record.route.versions if record.route else ())}
         version = named.get(str(wanted)) or self._version(record, wanted)
-        changes = activate(record, version, named, self._pool(version), timestamp(self._clock.time()), percent=percent)
+        pool = self._pool(version)
+        changes = activate(record, version, named, pool, timestamp(self._clock.time()), percent=percent)
         after = changes[0].after if changes else record
         assert isinstance(after, Model)
-        target = _more_for(str(wanted), record.route, after.route)
+        target = _more_for(str(wanted), record.route, after.route) if pool.keeps_loaded else None
         return record, changes, None if target is None else (version, target)
 
     def _version(self, model: Model, wanted: VersionId) -> Version:

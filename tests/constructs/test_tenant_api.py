@@ -190,6 +190,20 @@ def test_the_onboarding_function_warms_versions_at_the_pools_endpoints_and_invok
     assert statements == [{"Action": "sagemaker:InvokeEndpoint", "Effect": "Allow", "Resource": shared}]
 
 
+def test_an_endpoint_that_keeps_nothing_loaded_is_not_warmed(synthesize_stack):
+    def build(stack):
+        endpoint = MultiModelEndpoint.from_endpoint_attributes(stack, "Bare", endpoint_name="bare", cache_enabled=False)
+        TenantApi(stack, "Api", **{**_parts(stack), "pools": [ModelPool(framework="xgboost", endpoint=endpoint)]})
+
+    synthesized = synthesize_stack(build)
+    (pool,) = variables.load_pools(_function(synthesized, "onboarding")["Environment"]["Variables"][variables.POOLS])
+    assert pool.keeps_loaded is False
+    role = _function(synthesized, "onboarding")["Role"]["Fn::GetAtt"][0]
+    policies = [item for item in synthesized.resources("AWS::IAM::Policy").values() if {"Ref": role} in item["Properties"]["Roles"]]
+    assert policies
+    assert "sagemaker:InvokeEndpoint" not in str(policies)
+
+
 def test_every_function_logs_to_its_own_group_for_three_months(api):
     groups = {json.dumps(item["Properties"]["LoggingConfig"]["LogGroup"]) for item in api.resources("AWS::Lambda::Function").values()}
     assert len(groups) == 2

@@ -99,6 +99,15 @@ def test_beside_a_component_only_the_version_of_the_shared_pool_is_called(make_v
     assert [call[0] for call in warm(registry, second)] == ["endpoint-a"]
 
 
+def test_where_no_model_stays_loaded_nothing_is_called(make_version, clock):
+    registry, (_, second) = filled(make_version, State.ACTIVE, State.READY, route=lambda v: to(v[0]))
+    runtime = ScriptedRuntime(ANSWERED)
+    pools = [replace(pool, keeps_loaded=False) for pool in POOLS]
+    activator = Activator(registry, pools, clock, lambda: 0.5, SampleCaller(Invoker(runtime, clock, lambda: 0.5)))
+    assert activator.activate("acme", "iris", second, warm_until=clock.monotonic() + 20).route.version == str(second)
+    assert runtime.calls == []
+
+
 def test_without_a_wish_or_a_warmer_nothing_is_called(make_version, clock):
     registry, (_, second) = filled(make_version, State.ACTIVE, State.READY, route=lambda v: to(v[0]))
     runtime = ScriptedRuntime(ANSWERED)
