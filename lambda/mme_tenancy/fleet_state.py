@@ -33,6 +33,7 @@ class PendingFleet:
         config: its endpoint configuration.
         instances: instances by variant, now.
         started_at: when the update began, epoch seconds.
+        desired: instances by variant that it is to have.
         shifted_at: since when the new fleet has taken requests, as far as its present stage tells; ``None``: it takes none yet.
         all_shifted: whether a stage tells that the old fleet takes none any more.
         shift: how the requests go over to it.
@@ -41,6 +42,7 @@ class PendingFleet:
     config: str
     instances: Mapping[str, int]
     started_at: float
+    desired: Mapping[str, int] = field(default_factory=dict)
     shifted_at: float | None = None
     all_shifted: bool = False
     shift: Shift = field(default_factory=Shift)

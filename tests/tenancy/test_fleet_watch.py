@@ -134,7 +134,7 @@ def test_the_stage_of_an_update_tells_whether_its_fleet_takes_requests(stubbed, 
     pending = {"ProductionVariants": [variant("AllTraffic", 2, 4, *stages)], "StartTime": MOMENT}
     stubber.add_response("describe_endpoint", described("Updating", variant(), pending=pending), {"EndpointName": "a"})
     at = MOMENT.timestamp()
-    expected = PendingFleet("config-2", {"AllTraffic": 2}, at, shifted_at=None if shifted is None else at + shifted)
+    expected = PendingFleet("config-2", {"AllTraffic": 2}, at, {"AllTraffic": 4}, shifted_at=None if shifted is None else at + shifted)
     assert fleets.state("a").pending == expected
 
 

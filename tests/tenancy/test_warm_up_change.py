@@ -178,8 +178,9 @@ def test_an_old_fleet_that_is_deleted_takes_no_requests_any_more(endpoint):
 
 def test_the_batches_of_a_rolling_update_are_one_change_while_it_is_warmed(endpoint):
     for new in (1, 2, 3):
-        rolling = pending(new, shifted_at=NOW + 2, shift=Shift(rolling=True))
+        rolling = pending(new, desired={"main": 4}, shifted_at=NOW + 2, shift=Shift(rolling=True))
         endpoint.is_now(status="Updating", pending=rolling, instances=4 - new).look()
+        assert (endpoint.under_way.instances_after, endpoint.under_way.empty_instances) == (4, new)
     endpoint.is_now(pending=None, config="config-2", instances=4).look()
     endpoint.is_now(status="InService").look()
     assert endpoint.kinds() == [ChangeKind.UPDATE]

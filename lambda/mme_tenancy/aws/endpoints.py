@@ -67,11 +67,13 @@ def _pending(described: Mapping[str, Any], old: Iterable[Mapping[str, Any]]) -> 
         for status in _statuses(variants)
         if status["Status"] in _TAKES_REQUESTS
     ]
-    shift = _shift(described.get("LastDeploymentConfig", {}), sum(_counts(variants, "DesiredInstanceCount").values()))
+    desired = _counts(variants, "DesiredInstanceCount")
+    shift = _shift(described.get("LastDeploymentConfig", {}), sum(desired.values()))
     return PendingFleet(
         summary["EndpointConfigName"],
         _counts(variants, "CurrentInstanceCount"),
         (summary.get("StartTime") or described["LastModifiedTime"]).timestamp(),
+        desired=desired,
         shifted_at=min(moments, default=None),
         # In batches the old fleet is deleted bit by bit while it still takes requests.
         all_shifted=not shift.rolling and any(status["Status"] == "Deleting" for status in _statuses(old)),

@@ -202,7 +202,7 @@ def _served(seen: FleetSeen, state: FleetState, now: float, under_way: FleetChan
     counted = seen.counted if pending is not None and _is_same(seen, pending) and not back else 0
     found = None if back else _committed(seen, state)
     if found is None and pending is not None and not back:
-        found = _shifted(seen, pending, state, shifted_at, counted, now)
+        found = _shifted(seen, pending, shifted_at, counted, now)
         counted = counted if found is None else sum(pending.instances.values())
     if found is None and not _is_another_fleet(seen, state):
         found = _resized(seen, state)
@@ -270,15 +270,15 @@ def _committed(seen: FleetSeen, state: FleetState) -> _Found | None:
     return _Found(ChangeKind.UPDATE, seen.count, state.count, state.count)
 
 
-def _shifted(
-    seen: FleetSeen, pending: PendingFleet, state: FleetState, shifted_at: float | None, counted: int, now: float
-) -> _Found | None:
+def _shifted(seen: FleetSeen, pending: PendingFleet, shifted_at: float | None, counted: int, now: float) -> _Found | None:
     """What an update means that is under way."""
     if shifted_at is None:
         return None
     new = sum(pending.instances.values())
     if pending.shift.rolling:
-        return _Found(ChangeKind.UPDATE, seen.count, state.count + new, new - counted) if new > counted else None
+        # The old instances go one by one: what is warmed has to fit those that will be there.
+        after = max(new, sum(pending.desired.values()))
+        return _Found(ChangeKind.UPDATE, seen.count, after, new - counted) if new > counted else None
     wait = pending.shift.last_after_seconds  # without one the stage is enough, whatever the clocks of others say
     if counted or not (pending.all_shifted or not wait or now >= shifted_at + wait):
         return None
