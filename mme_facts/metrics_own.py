@@ -123,7 +123,7 @@ WARM_UP_METRICS = (
     _warm_up("bytes_warmed", "Bytes", _COUNT, "artifact bytes of the models called"),
     _warm_up("seconds", "Seconds", _LEVEL, "how long the warm-up took"),
     _warm_up("cold_requests_avoided", "Count", _COUNT, "estimate of tenants' requests that found their model loaded because of it"),
-    _warm_up("failed", "Count", _COUNT, "1 when a warm-up was given up: too many models failed, or nobody brought it to an end"),
+    _warm_up("failed", "Count", _COUNT, "1 when a warm-up was given up: models failed, the endpoint took no calls, or nobody ended it"),
     _warm_up("overrun", "Count", _COUNT, "1 when a warm-up was ended by its time limit"),
 )
 PLACEMENT_METRICS = (

@@ -648,7 +648,7 @@ _RULES = (
         meaning="After a change of the fleet the caches were not filled again: tenants' own requests load the models and wait for it.",
         action="Read the warm-up's log; start it again with 'mme warm-up --now' once errors and throttles are gone.",
         section="tenants",
-        measured="abandoned or overrun warm-ups",
+        measured="failed or overrun warm-ups",
         signals={
             "failed": Signal(metric(WARM_UP_NAMESPACE, "failed"), "Sum"),
             "overrun": Signal(metric(WARM_UP_NAMESPACE, "overrun"), "Sum"),

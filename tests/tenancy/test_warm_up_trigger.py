@@ -226,6 +226,17 @@ def test_a_model_whose_sample_fails_stops_no_other_and_is_reported(world):
     assert line["first_failed"][0]["target_model"] == bad
 
 
+def test_an_endpoint_that_takes_no_calls_ends_it_and_that_counts_as_failed(world):
+    for candidate in world.source.candidates:
+        world.runtime.fails[candidate.target_model] = RuntimeFault("ThrottlingException", 400)
+    world.scales_to(6)
+    world.event(sagemaker_event())
+    warm_up = ended(world, WarmUpState.ABANDONED)
+    assert (warm_up.summary["end"], warm_up.summary["warmed"]) == ("throttled", 0)
+    (line,) = world.told("warmed up")
+    assert (line["failed"], line["overrun"]) == (1, 0)
+
+
 def test_a_warm_up_by_hand_needs_no_change_and_is_one_at_a_time(world):
     world.event(start_event())
     assert ended(world).change.kind == "replacement"

@@ -20,8 +20,8 @@ from mme_tenancy.warm_up.settings import WarmUpSettings
 __all__ = ["Driver", "Holder", "Planner", "Tools"]
 
 _CHANGED_AGAIN = "the fleet has changed again"
-_NOT_DONE = frozenset({End.FAILED, End.ABANDONED})
 _REFUSED = frozenset({End.FAILED, End.THROTTLED})
+_NOT_DONE = _REFUSED | {End.ABANDONED}
 
 
 class Planner(Protocol):

@@ -16,6 +16,8 @@ from mme_tenancy.warm_up.run import End, WarmUpSummary
 
 __all__ = ["Report", "change_document", "summary_document", "warm_up_document"]
 
+_FAILED = frozenset({End.FAILED.value, End.THROTTLED.value})
+"""Ends that somebody has to know of: the models are as cold as before."""
 _TOLD = 20
 """So many models that failed, and problems, are told of one by one."""
 
@@ -71,7 +73,7 @@ class Report:
         """
         change = warm_up.change
         why = f"{change.kind.value} {change.number}" + (f": {warm_up.reason}" if warm_up.reason else "")
-        failed = (warm_up.summary or {}).get("end") == End.FAILED.value
+        failed = (warm_up.summary or {}).get("end") in _FAILED
         self.write(warm_up_line(endpoint, summary, why=why, failed=failed, epoch_seconds=self.clock.time(), problems=problems))
 
 
