@@ -255,18 +255,9 @@ def test_a_warm_up_by_hand_of_an_endpoint_that_does_not_serve_is_nothing(world):
     assert world.record.warm_up is None
 
 
-def unreadable(world, error):
-    """Heat cannot be read."""
-
-    def read(*_arguments, **_named):
-        raise error
-
-    world.source.read = read
-
-
 def test_a_warm_up_that_cannot_be_planned_is_given_up_after_some_minutes_and_counts_as_failed(world):
     world.scales_to(6)
-    unreadable(world, FaultError("no heat"))
+    world.source.broken = FaultError("no heat")
     for _ in range(11):
         with pytest.raises(FaultError, match="no heat"):
             world.event()
@@ -282,7 +273,7 @@ def test_a_warm_up_that_cannot_be_planned_is_given_up_after_some_minutes_and_cou
 
 def test_a_warm_up_whose_every_holder_dies_is_given_up_in_time(world):
     world.scales_to(6)
-    unreadable(world, KilledError())
+    world.source.broken = KilledError()
     minutes = 0
     while world.record.warm_up is None or world.record.warm_up.is_open:
         world.survives()

@@ -91,10 +91,11 @@ class Source:
     problems = ()
 
     def __init__(self, candidates):
-        self.candidates, self.reads = candidates, 0
+        self.candidates, self.broken = candidates, None
 
     def read(self, _pool, _endpoint, *, enough_bytes):
-        self.reads += 1
+        if self.broken is not None:
+            raise self.broken
         return self
 
 
@@ -130,15 +131,16 @@ class World:
         make_version: the fixture.
         store: what warm-ups remember. Default: memory.
         models: how many there are.
-        clock: time.
+        clock: time. Default: one that only moves when somebody waits.
+        workers: makes what does the calls of a process. Default: work in virtual time.
     """
 
-    def __init__(self, make_version, *, store=None, models=8, clock=None):
+    def __init__(self, make_version, *, store=None, models=8, clock=None, workers=None):
         self.clock = clock or FakeClock()
+        self._workers = workers or (lambda: VirtualWorkers(self.clock))
         self.faults = Faults()
         self.store, self.fleets, self.sent = store or MemoryWarmUpStore(), MemoryFleets(), MemoryContinuations()
         self.registry, self.lines, self.process = MemoryRegistry(), [], 0
-        self.workers = VirtualWorkers(self.clock)
         self.settings = WarmUpSettings(nothing_moved_loads=1e9)
         candidates = [self._add(make_version, f"model-{number}") for number in range(models)]
         self.runtime, self.source = Runtime(self), Source(candidates)
@@ -193,14 +195,13 @@ class World:
     def function(self):
         """A new process."""
         self.process += 1
-        workers = VirtualWorkers(self.clock)
         wrap = self.faults.wrap
         store, report = wrap(self.store, "table"), Report(self.lines.append, self.clock)
         execution = Execution(
             runtime=wrap(self.runtime, "endpoint"),
             records=wrap(MemoryWarmUpRecords(self.registry), "registry"),
             readings=wrap(MemoryReadings(), "metrics"),
-            workers=workers,
+            workers=self._workers(),
             clock=self.clock,
         )
         observer = Observer(store, wrap(self.fleets, "sagemaker"), self.clock, report, ObserverRules())
