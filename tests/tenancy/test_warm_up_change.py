@@ -305,3 +305,32 @@ def test_a_new_endpoint_that_comes_into_service_is_nothing():
 def test_a_warm_up_by_hand_counts_as_a_change_of_the_whole_fleet(endpoint):
     seen, change = asked_for(endpoint.seen, "shared", NOW, 4)
     assert (seen.number, change.number, change.kind, change.whole) == (1, 1, ChangeKind.REPLACEMENT, True)
+
+
+def test_an_old_description_of_an_endpoint_before_it_was_created_anew_is_nothing(endpoint):
+    old = endpoint.state
+    endpoint.is_now(created_at=NOW + 1).look()
+    endpoint.ends()
+    assert endpoint.look(old).change is None
+    assert endpoint.seen.created_at == NOW + 1
+
+
+def test_an_endpoint_that_never_served_and_is_created_again_is_nothing():
+    endpoint = Endpoint()
+    endpoint.state = replace(endpoint.state, status="Creating", instances={})
+    endpoint.seen = compare(None, endpoint.state, NOW).seen
+    endpoint.is_now(status="Failed").look()
+    endpoint.is_now(created_at=NOW + 5, status="InService", instances=4).look()
+    assert endpoint.begun == []
+
+
+def test_a_loss_of_all_that_was_added_is_a_loss_and_nothing_else(endpoint):
+    endpoint.is_now(desired=6, instances=6).look()
+    change = endpoint.is_now(instances=4).look().change
+    assert (change.kind, change.number, change.instances_before, change.empty_instances) == (ChangeKind.LOSS, 2, 6, 0)
+
+
+def test_a_loss_of_some_of_what_was_added_leaves_the_rest_to_be_warmed(endpoint):
+    endpoint.is_now(desired=6, instances=6).look()
+    change = endpoint.is_now(instances=5).look().change
+    assert (change.kind, change.number, change.instances_before, change.instances_after) == (ChangeKind.SCALE_OUT, 2, 4, 5)

@@ -17,7 +17,7 @@ from mme_tenancy.handlers import warm_up
 from mme_tenancy.testing_warm_up import MemoryWarmUpStore
 from mme_tenancy.warm_up.ports import WarmUpState
 from mme_tenancy.warm_up.workers import ThreadWorkers
-from tests.tenancy.warm_up_world import ENDPOINT, TARGET, KilledError, World, sagemaker_event
+from tests.tenancy.warm_up_world import ENDPOINT, TARGET, Context, KilledError, World, sagemaker_event
 
 INVOCATIONS = 8
 
@@ -75,11 +75,6 @@ def at_once(world, invocations=INVOCATIONS, times=1):
     for thread in threads:
         thread.join()
     return sorted(did), errors
-
-
-class Context:
-    def get_remaining_time_in_millis(self):
-        return 300_000
 
 
 def test_of_a_hundred_events_in_eight_invocations_at_once_one_is_acted_on(world):

@@ -10,7 +10,7 @@ import pytest
 from mme_tenancy.fleet_state import PendingFleet
 from mme_tenancy.retries import RuntimeFault
 from mme_tenancy.warm_up.ports import WarmUpState
-from tests.tenancy.warm_up_world import ENDPOINT, FaultError, KilledError, World, sagemaker_event, start_event
+from tests.tenancy.warm_up_world import ENDPOINT, Context, FaultError, KilledError, World, sagemaker_event, start_event
 
 
 @pytest.fixture
@@ -281,6 +281,99 @@ def test_a_warm_up_whose_every_holder_dies_is_given_up_in_time(world):
         minutes += 2
     assert minutes <= 16
     assert ended(world, WarmUpState.ABANDONED).reason == "it did not end in time: users' requests have loaded the models"
+
+
+def test_a_fleet_that_changes_while_it_is_planned_is_planned_again(world):
+    world.scales_to(6)
+    original, states = world.source.read, iter([7])
+
+    def read(*arguments, **named):
+        for count in states:
+            world.scales_to(count)
+            world.event(sagemaker_event())
+        return original(*arguments, **named)
+
+    world.source.read = read
+    world.event(sagemaker_event())
+    assert world.planner.asked == [(1, 6), (2, 7)]
+    assert ended(world).change.number == 2
+    assert set(world.called().values()) == {1}
+
+
+def test_whoever_has_lost_its_lease_stops_and_leaves_the_warm_up_to_the_other(world):
+    slowly(world)
+    world.scales_to(6)
+
+    def taken_over():
+        record = world.record
+        world.store.write(record, replace(record, lease=replace(record.lease, holder="another"), rev=record.rev + 1))
+
+    during(world, taken_over)
+    assert world.event(sagemaker_event())["endpoints"][ENDPOINT]["did"] == "lost"
+    assert world.record.lease.holder == "another"
+    assert len(world.runtime.calls) < 8
+    world.clock.now += 61
+    world.settles()
+    assert ended(world).summary["warmed"] == 8
+
+
+def test_whoever_loses_its_lease_at_the_very_end_does_not_say_how_it_ended(world):
+    world.scales_to(6)
+
+    def taken_over():
+        record = world.record
+        world.store.write(record, replace(record, lease=replace(record.lease, holder="another"), rev=record.rev + 1))
+
+    during(world, taken_over, call=8)
+    assert world.event(sagemaker_event())["endpoints"][ENDPOINT]["did"] == "lost"
+    assert world.record.warm_up.is_open
+    assert [line["models_warmed"] for line in world.told("warmed up")] == [8]
+
+
+def test_a_checkpoint_of_another_release_is_planned_again(world):
+    slowly(world)
+    world.scales_to(6)
+    world.event(sagemaker_event(), seconds=30)
+    for key, document in world.store.documents.items():
+        world.store.documents[key] = document.replace('"schema": 1', '"schema": 99')
+    world.settles()
+    assert len(world.planner.asked) == 2
+    assert world.told("the checkpoint is another release's: it is planned again")
+    assert ended(world).summary["warmed"] == 8
+
+
+def test_a_record_that_is_taken_away_ends_the_work(world):
+    slowly(world)
+    world.scales_to(6)
+
+    def deleted():
+        world.state = None
+        del world.store.records[ENDPOINT]
+
+    during(world, deleted)
+    assert world.event(sagemaker_event())["endpoints"][ENDPOINT]["did"] == "lost"
+    assert world.record is None
+    assert len(world.runtime.calls) < 8
+
+
+def test_what_is_done_beside_warm_ups_stops_nothing_and_is_done_by_the_schedule_only(world):
+    done = []
+
+    def broken(target, _stop_at):
+        done.append(target.endpoint)
+        raise FaultError("broken")
+
+    function = world.function()
+    function = replace(function, chores=(broken, lambda target, _stop_at: done.append(target.variant)))
+    function(sagemaker_event(), Context())
+    assert done == []
+    with pytest.raises(FaultError, match="broken"):
+        function({}, Context())
+    assert done == [ENDPOINT, "main"]
+    world.scales_to(6)
+    function({}, Context())
+    assert ended(world).summary["warmed"] == 8
+    assert len(done) == 2
 
 
 def a_run(make_version, arm=lambda _faults: None):

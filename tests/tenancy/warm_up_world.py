@@ -223,7 +223,7 @@ class World:
     def event(self, event=None, *, seconds=300.0):
         """One invocation, in a process of its own; its answer. Before that the clock moves on a little."""
         self.clock.now += 0.01
-        return self.function()(event or {}, _Context(seconds))
+        return self.function()(event or {}, Context(seconds))
 
     def survives(self, event=None, *, seconds=300.0):
         """One invocation that may fail or die."""
@@ -262,8 +262,8 @@ def ends():
         yield
 
 
-class _Context:
-    def __init__(self, seconds):
+class Context:
+    def __init__(self, seconds=300.0):
         self._seconds = seconds
 
     def get_remaining_time_in_millis(self):
