@@ -201,7 +201,7 @@ def _knowing(scene: Scene, made: WarmUpPlan, simulator: Simulator, now: float) -
         number = load.number[model]
         seconds = float(load.load_seconds[number])
         steps.append(Step(model, int(load.bytes[number]), seconds, 0.0, float(load.service_seconds[number]), 0.0))
-    return replace(made, steps=tuple(steps), moved_share=1.0)
+    return replace(made, steps=tuple(steps), moved_share=1.0, touch_after=0, touches=())
 
 
 class _Copies:
