@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
+from bisect import bisect_right
 from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -93,8 +94,7 @@ class SageMakerRuntime:
         return ModelStream(first, answer.get("ContentType"), more=parts.next, close=parts.close)
 
     def _client(self, timeout_seconds: float) -> SageMakerRuntimeClient:
-        fitting = [seconds for seconds in _TIMEOUTS_SECONDS if seconds <= timeout_seconds + _ROUNDED_SECONDS]
-        seconds = fitting[-1] if fitting else _TIMEOUTS_SECONDS[0]
+        seconds = _TIMEOUTS_SECONDS[max(bisect_right(_TIMEOUTS_SECONDS, timeout_seconds + _ROUNDED_SECONDS) - 1, 0)]
         if seconds not in self._clients:
             # Clients are safe for threads, but a session does not make them in several at once (boto3: Session reference).
             with self._making:
