@@ -253,6 +253,13 @@ def test_the_same_configuration_deployed_again_is_found_although_nothing_was_see
     assert endpoint.is_now().look().change.kind is ChangeKind.REPLACEMENT
 
 
+def test_what_explained_an_earlier_change_explains_no_later_one(endpoint):
+    endpoint.is_now(status="Updating", desired=5).look()
+    endpoint.is_now(instances=5).look()
+    endpoint.is_now(status="InService").look()
+    assert endpoint.is_now().look().change.kind is ChangeKind.REPLACEMENT
+
+
 def test_the_same_configuration_deployed_again_is_an_update_where_it_was_seen(endpoint):
     endpoint.is_now(status="Updating", pending=pending(config="config-1")).look()
     endpoint.is_now(status="InService", pending=None).look()

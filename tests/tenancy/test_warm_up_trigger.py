@@ -168,6 +168,48 @@ def test_an_endpoint_that_is_deleted_while_it_is_warmed_leaves_nothing_behind(wo
     assert [line["failed"] for line in world.told("warmed up")] == [0]
 
 
+def test_calls_that_fail_because_the_endpoint_is_gone_are_no_failure(make_version):
+    world = World(make_version, models=12)
+    world.event()
+    world.scales_to(6)
+    gone = RuntimeFault("ValidationError", 400, message="Endpoint shared-1 of account 1 not found.")
+    world.runtime.fails = {candidate.target_model: gone for candidate in world.source.candidates}
+
+    def deleted():
+        world.state = None
+
+    during(world, deleted, call=1)
+    world.event(sagemaker_event())
+    assert ended(world, WarmUpState.ABANDONED).reason == "the endpoint was deleted"
+    assert [line["failed"] for line in world.told("warmed up")] == [0]
+
+
+def test_a_warm_up_on_which_every_call_fails_counts_as_failed(make_version):
+    world = World(make_version, models=12)
+    world.event()
+    world.scales_to(6)
+    fault = RuntimeFault("ModelError", 424, 400, "bad sample")
+    world.runtime.fails = {candidate.target_model: fault for candidate in world.source.candidates}
+    world.event(sagemaker_event())
+    assert ended(world, WarmUpState.ABANDONED).summary["end"] == "failed"
+    assert [line["failed"] for line in world.told("warmed up")] == [1]
+
+
+def test_a_warm_up_that_somebody_still_works_on_is_not_given_up(world):
+    world.scales_to(6)
+    world.source.broken = KilledError()
+    world.survives(sagemaker_event())
+    record = world.record
+    world.clock.now += 900
+    lease = replace(record.lease, expires_at=world.clock.wall() + 30)
+    world.store.write(record, replace(record, lease=lease, rev=record.rev + 1))
+    world.event()
+    assert world.record.warm_up.is_open
+    world.clock.now += 31
+    world.event()
+    assert ended(world, WarmUpState.ABANDONED).reason.startswith("it did not end in time")
+
+
 def test_a_fleet_that_changes_while_it_is_warmed_is_planned_anew_by_the_same_holder(world):
     slowly(world)
     world.scales_to(6)
