@@ -13,6 +13,7 @@ from mme_facts.table import EXPIRES_AT, PARTITION_KEY, SORT_KEY, endpoint_partit
 from mme_tenancy.aws import warm_up_store
 from mme_tenancy.aws.attributes import from_item, to_item
 from mme_tenancy.aws.clients import dynamodb_client
+from mme_tenancy.aws.maintenance import DynamoMaintenance, is_kept
 from mme_tenancy.aws.warm_up_store import DynamoWarmUpStore
 from mme_tenancy.errors import WriteConflictError
 from mme_tenancy.testing_warm_up import MemoryWarmUpStore
@@ -183,6 +184,15 @@ def test_documents_expire_and_the_record_does_not(cloud_session, table_name, clo
         "ENDPOINT": None,
         "DOCUMENT": int(clock.time()) + 86_400,
     }
+
+
+def test_what_is_remembered_of_an_endpoint_is_restored_from_no_backup(cloud_session, table_name, clock):
+    client = dynamodb_client(cloud_session)
+    store = DynamoWarmUpStore(client, table_name, clock)
+    store.write(None, DUE)
+    store.keep("shared", {"steps": []})
+    items = list(DynamoMaintenance(client, table_name).items())
+    assert (len(items), [item for item in items if is_kept(item)]) == (2, [])
 
 
 def test_a_document_of_which_a_part_has_expired_is_not_there(cloud_session, table_name, clock, monkeypatch):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from botocore.exceptions import ClientError
 
-from mme_facts.table import CHANGES_PARTITION, EXPIRES_AT, PARTITION_KEY, SORT_KEY, tenant_partition
+from mme_facts.table import CHANGES_PARTITION, EXPIRES_AT, PARTITION_KEY, SORT_KEY, endpoint_partition, tenant_partition
 from mme_tenancy.aws.attributes import Item, from_item, to_item
 from mme_tenancy.aws.items import TENANT, USAGE, claim_of, model_of, tenant_of, usage_of, version_of
 from mme_tenancy.registry import Record
@@ -59,8 +59,11 @@ class Copied:
 
 
 def is_kept(item: Mapping[str, Any]) -> bool:
-    """Whether an item of a backup is worth restoring: not what expires by itself, is counted anew, or says where a tick stopped."""
-    return EXPIRES_AT not in item and item[SORT_KEY] != USAGE and item[PARTITION_KEY] not in (_STATE_PARTITION, CHANGES_PARTITION)
+    """Whether an item of a backup is worth restoring: not what expires by itself, is counted or seen anew, or says where a tick stopped."""
+    if EXPIRES_AT in item or item[SORT_KEY] == USAGE:
+        return False
+    partition: str = item[PARTITION_KEY]
+    return partition not in (_STATE_PARTITION, CHANGES_PARTITION) and not partition.startswith(endpoint_partition(""))
 
 
 class DynamoMaintenance:
