@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from dataclasses import replace
 from heapq import heappop, heappush
 
 import pytest
@@ -107,9 +108,29 @@ def test_models_that_must_have_moved_and_did_not_end_it():
     assert summary.skipped[Skip.ENDED] == 200 - summary.calls
 
 
-def test_one_load_is_enough_to_go_on():
-    _driven, summary = drive(plan_of(200, moved_share=0.3, rate=0.0001), lambda call: LOADED if call.number == 7 else OK)
-    assert (summary.end, summary.calls) == (End.DONE, 200)
+def test_a_few_loads_of_what_was_not_there_before_do_not_keep_it_going_but_a_good_part_of_the_expected_ones_does():
+    plan = plan_of(200, moved_share=0.3, rate=0.0001)
+    _driven, few = drive(plan, lambda call: LOADED if call.number % 12 == 0 else OK)
+    assert (few.end, few.calls < 60) == (End.NOTHING_MOVED, True)
+    _driven, many = drive(plan, lambda call: LOADED if call.number % 5 == 0 else OK)
+    assert (many.end, many.calls) == (End.DONE, 200)
+
+
+def test_where_loads_wait_behind_others_fewer_are_called_at_once_down_to_what_one_instance_does():
+    run = WarmUpRun(replace(plan_of(60, in_flight=12), least_in_flight=3), DEFAULTS, START)
+    calls, at_once = run.take(START), []
+    for seconds in (5.0, 10.0, 15.0):
+        for call in calls:
+            run.answered(call, START + seconds, Outcome(Answer.OK, 5.0))
+        calls = run.take(START + seconds)
+        at_once.append(run.in_flight)
+    assert at_once == [6, 3, 3]
+    for second in range(16, 60):
+        for call in calls:
+            run.answered(call, START + second, LOADED)
+        calls = run.take(START + second)
+        at_once.append(run.in_flight)
+    assert max(at_once) > 6, "and more again when they are fast"
 
 
 @settings(max_examples=60, deadline=None)

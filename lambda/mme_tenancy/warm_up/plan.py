@@ -154,6 +154,7 @@ class WarmUpPlan:
         steps: the models to call, first the first.
         skipped: why others are not called, and how many.
         in_flight: calls under way at once, at most.
+        least_in_flight: to so many they are brought down where loads take long: what one instance can do.
         touch_after: when so many steps have had their turn, models are called a second time,
         touches: these: positions in ``steps``.
         moved_share: share of what was resident that the change probably moved or lost, if the router moves anything.
@@ -167,6 +168,7 @@ class WarmUpPlan:
     in_flight: int
     moved_share: float
     requests_per_second: float
+    least_in_flight: int = 1
     touch_after: int = 0
     touches: tuple[int, ...] = ()
     left_out: tuple[LeftOut, ...] = field(default=(), compare=False)
@@ -174,8 +176,8 @@ class WarmUpPlan:
     def __post_init__(self) -> None:
         if len({step.target_model for step in self.steps}) < len(self.steps):
             raise ValueError("a model comes twice in the plan: call each once")
-        if self.in_flight < 1:
-            raise ValueError(f"in_flight is {self.in_flight}: use 1 or more")
+        if not 1 <= self.least_in_flight <= self.in_flight:
+            raise ValueError(f"in_flight is {self.in_flight}, and at least {self.least_in_flight}: use 1 or more")
         if not all(0 <= position < self.touch_after <= len(self.steps) for position in self.touches):
             raise ValueError("a model is called a second time before it was called once: touches must lie before touch_after")
 
@@ -199,6 +201,7 @@ class WarmUpPlan:
             "in_flight": self.in_flight,
             "moved_share": self.moved_share,
             "requests_per_second": self.requests_per_second,
+            "least_in_flight": self.least_in_flight,
             "touch_after": self.touch_after,
             "touches": list(self.touches),
         }
@@ -213,6 +216,7 @@ class WarmUpPlan:
             in_flight=document["in_flight"],
             moved_share=document["moved_share"],
             requests_per_second=document["requests_per_second"],
+            least_in_flight=document["least_in_flight"],
             touch_after=document["touch_after"],
             touches=tuple(document["touches"]),
         )
@@ -242,22 +246,22 @@ def plan(
     in_flight = max(1, int(settings.in_flight_share * loading * after.load_slots))
     left_out: list[LeftOut] = []
     resident = _resident(list(_usable(known, after, settings, left_out)), before, left_out)
-    if change.kind is ChangeKind.LOSS:
-        kept = _hotter(resident, moved_share, after, left_out)
-    else:
-        kept = _fitting(resident, after, settings, left_out)
+    kept = _fitting(resident, after, settings, left_out)
     steps = [
         Step(one.target_model, one.bytes, _load_seconds(one, settings), one.rate, one.service_seconds, max(0.0, now - one.last_used))
         for one in _callable(kept, left_out)
     ]
     call_seconds = 1 / settings.calls_per_second(requests_per_second)
     steps = _in_order(steps, call_seconds, moved_share / in_flight, max(_LEAST_LAG_SECONDS, now - change.seen_at))
-    touch_after, touches = _touches(steps, after) if change.kind is not ChangeKind.LOSS else (0, ())
+    if change.kind is ChangeKind.LOSS:
+        steps = _hotter(steps, resident, moved_share, after, left_out)
+    touch_after, touches = (0, ()) if change.kind is ChangeKind.LOSS else _touches(steps, after)
     return WarmUpPlan(
         kind=change.kind,
         steps=tuple(steps),
         skipped=dict(Counter(one.reason for one in left_out)),
         in_flight=in_flight,
+        least_in_flight=max(1, int(settings.in_flight_share * after.load_slots)),
         moved_share=moved_share,
         requests_per_second=requests_per_second,
         touch_after=touch_after,
@@ -322,8 +326,10 @@ def _fitting(resident: Sequence[Candidate], after: FleetShape, settings: WarmUpS
     return kept
 
 
-def _hotter(resident: Sequence[Candidate], moved_share: float, after: FleetShape, left_out: list[LeftOut]) -> list[Candidate]:
-    """Those of a fleet that has become smaller that are hotter than what their loads push out, the hottest first.
+def _hotter(
+    ordered: Sequence[Step], resident: Sequence[Candidate], moved_share: float, after: FleetShape, left_out: list[LeftOut]
+) -> list[Step]:
+    """Those for a fleet that has become smaller that are hotter than what their loads push out, in the same order.
 
     The fleet that is left is as full as it was, and what it loads pushes out its least recently used models. A model is worth that
     if users ask for more of it, byte for byte, than of those, and will probably ask for it soon at all.
@@ -332,11 +338,11 @@ def _hotter(resident: Sequence[Candidate], moved_share: float, after: FleetShape
     victims = deque(reversed(resident))
     pushed_out: set[str] = set()
     kept = []
-    for candidate in sorted(resident, key=lambda one: (-_density(one), one.target_model)):
-        worth_it = candidate.rate >= _LEAST_RATE and candidate.target_model not in pushed_out
-        needed = moved_share * candidate.bytes
+    for step in ordered:
+        worth_it = step.rate >= _LEAST_RATE and step.target_model not in pushed_out
+        needed = moved_share * step.bytes
         while worth_it and room < needed:
-            if victims and _density(victims[0]) < _density(candidate):
+            if victims and _density(victims[0]) < _density(step):
                 victim = victims.popleft()
                 pushed_out.add(victim.target_model)
                 room += (1 - moved_share) * victim.bytes
@@ -344,15 +350,15 @@ def _hotter(resident: Sequence[Candidate], moved_share: float, after: FleetShape
                 worth_it = False
         if worth_it:
             room -= needed
-            kept.append(candidate)
+            kept.append(step)
         else:
-            left_out.append(LeftOut(candidate.target_model, Skip.NOT_WORTH_IT))
+            left_out.append(LeftOut(step.target_model, Skip.NOT_WORTH_IT))
     return kept
 
 
-def _density(candidate: Candidate) -> float:
+def _density(model: Candidate | Step) -> float:
     """Requests a second and byte."""
-    return candidate.rate / max(1, candidate.bytes)
+    return model.rate / max(1, model.bytes)
 
 
 def _callable(kept: Sequence[Candidate], left_out: list[LeftOut]) -> Iterator[Candidate]:

@@ -330,7 +330,7 @@ class WarmUpRun:
         if under_way is None:
             return
         if outcome.answer is Answer.OK:
-            self._warmed(under_way, outcome)
+            self._warmed(under_way, outcome, now)
         elif outcome.answer is Answer.FAILED:
             if not under_way.touch:
                 self._failed(under_way, outcome.error)
@@ -468,10 +468,14 @@ class WarmUpRun:
 
     # Answers.
 
-    def _warmed(self, under_way: _UnderWay, outcome: Outcome) -> None:
+    def _warmed(self, under_way: _UnderWay, outcome: Outcome, now: float) -> None:
         state, step = self._state, self.plan.steps[under_way.step]
         state.back_offs = 0
-        state.limit = min(float(self.plan.in_flight), state.limit + 1 / max(1.0, state.limit))
+        if outcome.seconds < step.service_seconds + self.settings.queued_factor * step.load_seconds:
+            state.limit = min(float(self.plan.in_flight), state.limit + 1 / max(1.0, state.limit))
+        elif under_way.began >= state.cut_at and state.limit > self.plan.least_in_flight:
+            state.limit = max(float(self.plan.least_in_flight), state.limit / 2)
+            state.cut_at = now
         if under_way.touch:
             state.touched += 1
             return
@@ -524,12 +528,16 @@ class WarmUpRun:
             self._stop(End.FAILED, now, f"{failed} of {answered} models failed")
         elif state.back_offs >= settings.most_back_offs:
             self._stop(End.THROTTLED, now, f"{state.back_offs} times in succession")
-        elif not state.taken_up and state.loaded == 0 and state.expected_loads >= settings.nothing_moved_loads:
-            self._stop(End.NOTHING_MOVED, now, f"{state.warmed} models answered, and none had to be loaded")
+        elif not state.taken_up and self._has_nothing_moved():
+            self._stop(End.NOTHING_MOVED, now, f"{state.loaded} of {state.warmed} models had to be loaded")
         elif state.next_step >= len(self.plan.steps) and not self._touch_due() and not state.again and not self._under_way:
             self._stop(End.DONE, now, "")
         if state.end is not None and not self._under_way and state.ended_at is None:
             state.ended_at = now
+
+    def _has_nothing_moved(self) -> bool:
+        expected, settings = self._state.expected_loads, self.settings
+        return expected >= settings.nothing_moved_loads and self._state.loaded < settings.nothing_moved_share * expected
 
     def _stop(self, end: End, now: float, detail: str) -> None:
         """No more calls; what was not called is skipped."""

@@ -9,9 +9,9 @@ from mme_facts import warm_up as facts
 
 __all__ = ["WarmUpSettings"]
 
-_SHARES = ("failed_share", "loaded_share")
+_SHARES = ("failed_share", "loaded_share", "nothing_moved_share")
 _NOT_NEGATIVE = ("unknown_load_seconds", "not_ready_seconds", "recovered_points")
-_POSITIVE = ("unknown_load_bytes_per_second", "back_off_seconds", "most_back_off_seconds", "nothing_moved_loads")
+_POSITIVE = ("unknown_load_bytes_per_second", "back_off_seconds", "most_back_off_seconds", "queued_factor", "nothing_moved_loads")
 _COUNTS = ("attempts", "most_back_offs", "least_failed")
 
 
@@ -30,8 +30,11 @@ class WarmUpSettings(facts.WarmUpSettings):
         least_failed: models that must have failed before failures end the warm-up,
         failed_share: and the share of all that were answered by then.
         loaded_share: an answer that takes this share of the model's load time longer than the model's answers do is taken for a load.
-        nothing_moved_loads: so many loads were to be expected, but none was seen: nothing has moved, and the warm-up ends. Models that
-            users have probably brought back themselves are not among the expected ones.
+        queued_factor: a load that takes so many times its load time has waited behind others: fewer calls at once from then on, down to
+            what one instance can do, for the router may bring all to one.
+        nothing_moved_loads: when so many loads were to be expected, and
+        nothing_moved_share: a smaller share of them than this was seen, nothing has moved, and the warm-up ends. Models that users have
+            probably brought back themselves are not among the expected ones; those that were not resident before are loaded anyhow.
         recovered_points: ModelCacheHit that is so near what it was before (percentage points) in two whole minutes ends the warm-up.
         unknown_load_seconds: a load whose time was not measured is taken to last so long,
         unknown_load_bytes_per_second: and longer by the time for its bytes.
@@ -48,7 +51,9 @@ class WarmUpSettings(facts.WarmUpSettings):
     least_failed: int = 10
     failed_share: float = 0.5
     loaded_share: float = 0.5
+    queued_factor: float = 2.0
     nothing_moved_loads: float = 12.0
+    nothing_moved_share: float = 0.35
     recovered_points: float = 0.5
     unknown_load_seconds: float = 1.0
     unknown_load_bytes_per_second: float = 140e6
