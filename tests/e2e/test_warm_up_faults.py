@@ -6,6 +6,7 @@ import random
 import time
 from contextlib import closing
 
+import httpx
 import psutil
 import pytest
 
@@ -104,6 +105,11 @@ class Warmed:
                         found.append(process)
         return found
 
+    def invocations(self):
+        """How often the endpoints were called so far."""
+        answer = httpx.get(f"{self.platform.state.endpoint_url}/_mme/calls", timeout=10)
+        return answer.json()["calls"].get("sagemaker", {}).get("InvokeEndpoint", 0)
+
     def kill(self):
         """Kill the function's processes, as the kernel would; how many there were."""
         killed = 0
@@ -162,6 +168,25 @@ def test_a_scale_out_is_warmed_for_no_tenant_and_one_bad_payload_stops_nothing(w
     )
     assert len(invocations) == 1
     assert warmed.client.expect((200,), "GET", f"/tenants/{TENANT}").json()["usage"] == usage
+
+
+def test_the_first_call_comes_within_five_seconds_of_the_event(warmed):
+    sagemaker, before = warmed.platform.client("sagemaker"), warmed.record
+    scale(warmed, -1)
+    variant = {"VariantName": warmed.target.variant, "DesiredInstanceCount": before.seen.count}
+    warmed.wait_for(lambda record: record.seen.count == before.seen.count - 1)
+    calls = warmed.invocations()
+    sagemaker.update_endpoint_weights_and_capacities(EndpointName=warmed.target.endpoint, DesiredWeightsAndCapacities=[variant])
+
+    def in_service():
+        return sagemaker.describe_endpoint(EndpointName=warmed.target.endpoint)["EndpointStatus"] == "InService"
+
+    wait_until(in_service, seconds=90, what="the scaling")
+    began = time.monotonic()
+    wait_until(lambda: warmed.invocations() > calls, seconds=60, what="the first call")
+    assert time.monotonic() - began <= 5
+    record = warmed.wait_for(lambda record: not record.warm_up.is_open)
+    assert record.warm_up.change.number == before.warm_up.change.number + 1
 
 
 def test_a_killed_process_is_followed_by_one_that_ends_the_warm_up(warmed):
