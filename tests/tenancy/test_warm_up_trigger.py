@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from mme_facts.own_events import warm_up_event
 from mme_tenancy.fleet_state import PendingFleet
 from mme_tenancy.retries import RuntimeFault
 from mme_tenancy.warm_up.ports import WarmUpState
@@ -235,25 +236,66 @@ def test_a_warm_up_for_which_there_is_no_time_left_is_continued_at_once_by_anoth
     assert len(world.planner.asked) == 1
 
 
-def test_with_too_little_time_nothing_is_begun(world):
+def test_an_invocation_with_too_little_time_begins_nothing_and_calls_no_other_like_it(world):
     world.scales_to(6)
-    assert world.event(sagemaker_event(), seconds=20)["endpoints"][ENDPOINT]["did"] == "sent"
-    assert world.runtime.calls == []
+    assert world.event(sagemaker_event(), seconds=20)["endpoints"][ENDPOINT]["did"] == "nothing"
+    assert (world.runtime.calls, world.sent.sent) == ([], [])
     assert world.record.warm_up.state is WarmUpState.PLANNED
+    assert [line["level"] for line in world.told("this invocation has too little time to warm anything")] == ["WARNING"]
 
 
-def test_where_no_invocation_can_be_sent_the_next_minute_goes_on(world):
-    world.scales_to(6)
+@pytest.fixture
+def endpoints(world):
+    """Three endpoints whose fleets have all changed."""
+    names = [ENDPOINT, "shared-2", "shared-3"]
+    world.targets = tuple(replace(world.targets[0], endpoint=name) for name in names)
+    for name in names:
+        world.fleets.states[name] = replace(world.state, endpoint=name)
     world.event()
-    world.scales_to(7)
+    for name in names:
+        world.fleets.states[name] = replace(world.state, instances={"main": 6}, desired={"main": 6}, modified_at=world.clock.now + 1)
+    return names
 
+
+def all_warmed(world, names):
+    return {name: world.store.read(name).warm_up.summary["warmed"] for name in names} == dict.fromkeys(names, 8)
+
+
+def test_of_several_endpoints_that_changed_one_is_warmed_here_and_the_others_beside_it(world, endpoints):
+    did = {name: told["did"] for name, told in world.event()["endpoints"].items()}
+    assert did == {ENDPOINT: "ended", "shared-2": "sent", "shared-3": "sent"}
+    for name in list(world.sent.sent):
+        world.event(warm_up_event(name))
+    assert all_warmed(world, endpoints)
+    assert len(world.planner.asked) == 3
+
+
+def test_where_no_other_invocation_can_be_asked_all_are_warmed_here_or_by_the_next_minute(world, endpoints):
     def send(_endpoint):
         raise FaultError("no way to Lambda")
 
+    slowly(world)
     world.sent.send = send
-    assert world.event(sagemaker_event(), seconds=20)["endpoints"][ENDPOINT]["did"] == "nothing"
+    did = {name: told["did"] for name, told in world.event(seconds=60)["endpoints"].items()}
+    assert did == {ENDPOINT: "ended", "shared-2": "ended", "shared-3": "paused"}
     world.event()
-    assert ended(world).summary["warmed"] == 8
+    assert all_warmed(world, endpoints)
+
+
+def test_an_endpoint_that_cannot_be_described_keeps_no_other_from_its_turn(world, endpoints):
+    original = world.fleets.state
+
+    def state(endpoint):
+        if endpoint == ENDPOINT:
+            raise FaultError("throttled")
+        return original(endpoint)
+
+    world.fleets.state = state
+    with pytest.raises(FaultError, match="throttled"):
+        world.event()
+    world.event(warm_up_event("shared-3"))
+    assert all_warmed(world, endpoints[1:])
+    assert world.record.warm_up is None
 
 
 def test_a_model_whose_sample_fails_stops_no_other_and_is_reported(world):

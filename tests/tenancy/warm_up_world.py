@@ -155,6 +155,7 @@ class World:
             desired={"main": 4},
             weights={"main": 1.0},
         )
+        self.targets = (TARGET,)
         self._holders = itertools.count(1)
 
     def _add(self, make_version, model):
@@ -216,7 +217,7 @@ class World:
         )
         process = self.process
         trigger = Trigger(
-            targets=(TARGET,), tools=tools, continuations=wrap(self.sent, "lambda"), holder=lambda: f"{process}-{next(self._holders)}"
+            targets=self.targets, tools=tools, continuations=wrap(self.sent, "lambda"), holder=lambda: f"{process}-{next(self._holders)}"
         )
         return WarmUpFunction(trigger, self.clock)
 

@@ -68,6 +68,8 @@ class Trigger:
         did: dict[str, Did] = {}
         errors: dict[str, Exception] = {}
         due: list[WarmUpEndpoint] = []
+        # An invocation that has too little time from the start would only call the next one like it, on and on.
+        may_work = self.tools.has_time(stop_at)
         for target in [target for target in self.targets if endpoints is None or target.endpoint in endpoints]:
             try:
                 record = self.tools.observer.look(target.endpoint, start=start)
@@ -75,8 +77,12 @@ class Trigger:
                 errors[target.endpoint] = error
                 continue
             did[target.endpoint] = "nothing"
-            if record is not None and record.is_free(self.tools.clock.wall()):
+            if record is None or not record.is_free(self.tools.clock.wall()):
+                continue
+            if may_work:
                 due.append(target)
+            else:
+                self.tools.report.note(target.endpoint, "this invocation has too little time to warm anything", level="WARNING")
         # One is worked on here; the others need not wait for that.
         here = due[:1] + [target for target in due[1:] if not self._send(target.endpoint, did)]
         for target in here:
