@@ -34,6 +34,8 @@ WARM_UP_FUNCTION = FunctionSettings(memory_mb=1769, timeout_seconds=300)
 """One vCPU, because a warm-up must begin within seconds of its event, and longer than a warm-up lasts by default."""
 _BOUNDS = WarmUpBounds()
 _PURPOSE = "warm-up"
+_LEAST_TIMEOUT_SECONDS = 60
+"""With less an invocation ends before its calls are answered; a longer warm-up is continued by the next one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,7 +116,8 @@ class WarmUp(Construct):
         log_settings: how long its logs are kept. Default: three months.
 
     Raises:
-        WarmUpError: there is nothing to warm, an endpoint or pool is named twice, or its instance type is not known here.
+        WarmUpError: there is nothing to warm, an endpoint or pool is named twice, its instance type is not known here, or the function's
+            time limit is below 60 s.
         CacheError: an endpoint keeps no model loaded (`ModelCacheSetting` ``Disabled``).
     """
 
@@ -132,6 +135,13 @@ class WarmUp(Construct):
     ) -> None:
         settings = WarmUpSettings() if settings is None else settings
         function_settings = WARM_UP_FUNCTION if function_settings is None else function_settings
+        if function_settings.timeout_seconds < _LEAST_TIMEOUT_SECONDS:
+            raise WarmUpError(
+                "The function's time limit is too short to warm anything",
+                value=function_settings.timeout_seconds,
+                allowed=f"{_LEAST_TIMEOUT_SECONDS} seconds or more",
+                fix="Raise timeout_seconds of function_settings",
+            )
         rules = _rules(pools, settings)
         super().__init__(scope, id)
         self.pools = tuple(pools)

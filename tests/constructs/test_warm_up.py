@@ -340,3 +340,9 @@ def test_the_rule_packs_find_only_what_a_stack_decides(synthesize):
 
     report = json.loads((synthesize(build).folder / "validation-report.json").read_text("utf-8"))
     assert [finding for plugin in report["pluginReports"] for finding in plugin["violations"]] == []
+
+
+def test_rejects_a_time_limit_in_which_nothing_could_be_warmed(stack):
+    with pytest.raises(WarmUpError, match=r"time limit is too short to warm anything.*59.*60 seconds or more"):
+        build_warm_up(stack, function_settings=FunctionSettings(memory_mb=1769, timeout_seconds=59))
+    build_warm_up(cdk.Stack(stack, "enough"), function_settings=FunctionSettings(memory_mb=1769, timeout_seconds=60))
