@@ -12,7 +12,8 @@ from tests.fleet.instantly import lru_counts
 
 MODELS, BYTES, MINUTES = 24, 10, 1440
 MEMORY = 8 * BYTES
-SETTINGS = PrefetchSettings(lead_seconds=0)
+SETTINGS = PrefetchSettings()
+PHASE = 30
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +40,7 @@ def trace():
 
 @pytest.fixture(scope="module")
 def predictions(trace):
-    return Predictions(Day(trace), SETTINGS)
+    return Predictions(Day(trace), SETTINGS, PHASE)
 
 
 def misses(halves):
@@ -56,7 +57,7 @@ def test_without_a_rule_the_engine_is_a_cache_whose_misses_are_counted(trace):
 
 
 def test_models_with_a_period_are_loaded_before_their_uses(trace, predictions):
-    before, after = run(trace, MEMORY, None), run(trace, MEMORY, Predicted(predictions, MEMORY))
+    before, after = run(trace, MEMORY, None), run(trace, MEMORY, Predicted(predictions, MEMORY), PHASE)
     assert misses(before) > 100
     assert misses(after) < 0.1 * misses(before)
     assert after[1].wasted_share < 0.2
@@ -71,7 +72,7 @@ def test_rules_that_do_not_know_when_avoid_much_less(trace, predictions):
 
 
 def test_the_window_of_the_paper_loads_periodic_models_too_but_wastes_more(trace, predictions):
-    windows, ours = (run(trace, MEMORY, rule) for rule in (Windows(predictions.day), Predicted(predictions, MEMORY)))
+    windows, ours = (run(trace, MEMORY, rule, PHASE) for rule in (Windows(predictions.day), Predicted(predictions, MEMORY)))
     assert misses(ours) < misses(windows) < misses(run(trace, MEMORY, None))
     assert ours[1].wasted_share < windows[1].wasted_share
 

@@ -17,14 +17,14 @@ from mme_tenancy.warm_up.prefetch import Due, Prefetch, PrefetchError, PrefetchS
 NOW = 1_767_225_600 // 60 * 60
 SLOT = 60
 SMALL = FleetShape(instances=2, memory_bytes=50, load_slots=4)
-"""Its share for prefetch holds seven models of ten bytes."""
+"""Its share for prefetch holds five models of ten bytes."""
 BYTES = 10
 FILLER = {f"filler/m{number}": BYTES for number in range(20)}
 """Models that were used once, so that not all of what is known fits the fleet."""
 
 
 def settings(**values):
-    return PrefetchSettings(**{"lead_seconds": 0.0, **values})
+    return PrefetchSettings(**values)
 
 
 def observed(uses, slots, *, chosen=None, sizes=None, lag=0):
@@ -42,7 +42,8 @@ def moment(slot):
 
 
 def probability(prefetch, model, slot):
-    return prefetch.probabilities(NOW // SLOT + slot)[model]
+    """Of a use in this slot alone: as it is when the one before is nearly over."""
+    return prefetch.probabilities(moment(slot) - 1e-6)[model]
 
 
 def names(due):
@@ -53,19 +54,20 @@ def names(due):
 
 
 @pytest.mark.parametrize("period", [5, 15, 60, 240, 1440])
-def test_a_periodic_model_is_due_in_its_minute_and_not_before(period):
-    prefetch = observed({"acme/cron": range(0, 4 * period + 1, period)}, 5 * period - 1)
-    for slot in (5 * period - 1, 5 * period):
-        assert (probability(prefetch, "acme/cron", slot) > 0.6) == (slot == 5 * period)
-        assert ("acme/cron" in names(prefetch.due(moment(slot), SMALL))) == (slot == 5 * period)
+def test_a_periodic_model_is_due_from_the_minute_before_its_use_on_and_not_earlier(period):
+    prefetch = observed({"acme/cron": range(0, 4 * period + 1, period)}, 5 * period - 2)
+    called = {}
+    for slot in range(5 * period - 2, 5 * period + 1):
+        called[slot] = names(prefetch.due(moment(slot), SMALL))
+    assert called == {5 * period - 2: [], 5 * period - 1: ["acme/cron"], 5 * period: ["acme/cron"]}
+    assert probability(prefetch, "acme/cron", 5 * period - 1) < 0.05 < 0.8 < probability(prefetch, "acme/cron", 5 * period)
 
 
 def test_a_model_is_called_for_its_use_however_late_heat_comes():
-    """Its use is seen three minutes later, and it is loaded for the next one all the same."""
-    uses = {"acme/cron": range(0, 200, 20)}
-    prefetch = observed(uses, 197)
-    assert names(prefetch.due(moment(200), SMALL)) == ["acme/cron"]
-    assert probability(prefetch, "acme/cron", 199) < 0.05 < 0.6 < probability(prefetch, "acme/cron", 200)
+    """Its last use is seen three minutes later, and it is loaded for the next one all the same."""
+    prefetch = observed({"acme/cron": range(0, 200, 20)}, 196)
+    assert prefetch.due(moment(198), SMALL) == ()
+    assert names(prefetch.due(moment(199), SMALL)) == ["acme/cron"]
 
 
 def test_a_use_that_heat_does_not_tell_yet_is_counted_in():
@@ -73,6 +75,14 @@ def test_a_use_that_heat_does_not_tell_yet_is_counted_in():
     prefetch = observed({"acme/often": range(0, 101, 2)}, 101)
     odd, even = ([probability(prefetch, "acme/often", slot) for slot in slots] for slots in ((103, 105, 107), (104, 106, 108)))
     assert max(odd) < 0.1 < 0.8 < min(even)
+
+
+def test_what_is_over_of_a_minute_counts_no_more():
+    prefetch = observed({"acme/cron": range(0, 200, 20)}, 197)
+    over = [prefetch.probabilities(moment(200) + seconds)["acme/cron"] for seconds in (0, 15, 30, 45, 59.999)]
+    at_its_use = probability(prefetch, "acme/cron", 200)
+    assert over[0] > at_its_use - 0.01
+    assert over == pytest.approx([share * at_its_use for share in (1, 0.75, 0.5, 0.25, 0)], abs=0.03)
 
 
 def test_a_use_that_jitters_by_a_minute_is_due_in_both():
@@ -92,8 +102,8 @@ def test_models_that_are_used_at_random_are_never_probable_enough_to_be_loaded(s
     most = 0.0
     for slot in range(1000, 1120):
         prefetch.observe(moment(slot), SLOT, [])
-        most = max(most, *prefetch.probabilities(NOW // SLOT + slot + 1).values())
-    assert most < 0.6
+        most = max(most, *prefetch.probabilities(moment(slot + 1)).values())
+    assert most < PrefetchSettings().load_probability
 
 
 def test_a_model_with_a_single_use_is_judged_by_all_others():
@@ -129,12 +139,12 @@ def test_heat_that_is_too_old_predicts_nothing():
 def test_without_heat_nothing_is_due():
     prefetch = Prefetch()
     assert prefetch.due(NOW, SMALL) == ()
-    assert prefetch.probabilities(NOW // SLOT) == {}
+    assert prefetch.probabilities(NOW) == {}
     assert prefetch.observed_until is None
 
 
 def test_a_slot_that_was_observed_is_not_predicted():
-    assert observed({"acme/cron": {0, 10}}, 20).probabilities(NOW // SLOT + 19) == {}
+    assert observed({"acme/cron": {0, 10}}, 20).probabilities(moment(19)) == {}
 
 
 # What is observed.
@@ -167,16 +177,11 @@ def test_nothing_is_due_twice_in_a_slot():
     assert Prefetch.load(prefetch.dump(), settings()).due(moment(200), SMALL) == ()
 
 
-def test_calls_are_made_for_the_slot_that_the_lead_reaches():
-    prefetch = Prefetch(PrefetchSettings(lead_seconds=30))
-    assert [prefetch.slot(NOW + seconds) - NOW // SLOT for seconds in (0, 29, 30, 59)] == [0, 0, 1, 1]
-
-
 def test_the_models_that_are_called_take_no_more_than_the_share():
     uses = {f"acme/m{number}": range(0, 200, 10) for number in range(30)}
     due = observed(uses, 200).due(moment(200), SMALL)
-    assert len(due) == 7
-    assert sum(each.bytes for each in due) <= 0.7 * SMALL.total_bytes
+    assert len(due) == 5
+    assert sum(each.bytes for each in due) <= 0.5 * SMALL.total_bytes
 
 
 def test_the_most_probable_model_is_called_last_so_that_it_is_evicted_last():
@@ -184,6 +189,12 @@ def test_the_most_probable_model_is_called_last_so_that_it_is_evicted_last():
     due = observed(uses, 200).due(moment(200), SMALL)
     assert names(due) == ["acme/less", "acme/sure"]
     assert [each.probability for each in due] == sorted(each.probability for each in due)
+
+
+def test_what_is_to_be_loaded_is_called_before_what_is_kept():
+    uses = {"acme/kept": range(0, 200, 5), "acme/hourly": range(21, 200, 60), "acme/half": range(20, 200, 30)}
+    due = observed(uses, 198).due(moment(200), SMALL)
+    assert [(each.model, each.loaded) for each in due] == [("acme/half", False), ("acme/hourly", False), ("acme/kept", True)]
 
 
 def test_a_large_model_must_be_more_probable_than_a_small_one():
@@ -204,7 +215,7 @@ def test_what_was_called_is_called_on_at_a_probability_at_which_it_would_not_be_
     """Its use is late: it stays loaded until another one needs the place more, or nobody believes in it any more."""
     times = [0]
     for step in range(60):
-        times.append(times[-1] + (20 if step % 10 < 7 else 21 + step % 4))
+        times.append(times[-1] + (20 if step % 10 < 9 else 21 + step // 10 % 4))
     prefetch, last = observed({"acme/cron": times}, times[-1] + 19), times[-1]
     called = {}
     for idle in range(19, 40):
@@ -212,7 +223,7 @@ def test_what_was_called_is_called_on_at_a_probability_at_which_it_would_not_be_
         called[idle + 1] = prefetch.due(moment(last + idle + 1), SMALL)
     assert [idle for idle, due in called.items() if due] == [20, 21, 22, 23, 24]
     assert [each.loaded for due in called.values() for each in due] == [False, True, True, True, True]
-    assert called[20][0].probability > 0.6 > called[21][0].probability
+    assert called[20][0].probability > 0.8 > called[21][0].probability
     assert observed({"acme/cron": times}, last + 21).due(moment(last + 21), SMALL) == ()
 
 
@@ -281,11 +292,10 @@ def test_what_is_not_a_state_is_refused(spoil):
         ("memory_share", 0),
         ("memory_share", 1.01),
         ("load_probability", float("nan")),
-        ("keep_probability", 0.7),
+        ("keep_probability", 0.9),
         ("keep_probability", -0.1),
         ("recent_seconds", -1),
         ("prior_uses", 0),
-        ("lead_seconds", float("inf")),
         ("most_lag_seconds", 59),
         ("most_calls", 0.5),
         ("most_models", 0),
@@ -344,9 +354,9 @@ def test_what_is_due_is_bounded_probable_and_fits(steps):
     drive(Prefetch(BOUNDED), steps, told=told)
     for due in told:
         assert len({each.model for each in due}) == len(due) <= 3
-        assert sum(each.bytes for each in due) <= 0.7 * FLEET.total_bytes
+        assert sum(each.bytes for each in due) <= 0.5 * FLEET.total_bytes
         assert all(isinstance(each, Due) and 0.01 <= each.probability <= 1 for each in due)
-        assert all(each.loaded or each.probability >= 0.6 for each in due)
+        assert all(each.loaded or each.probability >= 0.8 for each in due)
 
 
 @hypothesis_settings(max_examples=40, deadline=None)
@@ -369,7 +379,7 @@ def test_the_same_uses_give_the_same_state(steps):
     drive(one, steps)
     drive(other, steps)
     assert one.dump() == other.dump()
-    assert one.probabilities(NOW // SLOT + 150) == other.probabilities(NOW // SLOT + 150)
+    assert one.probabilities(moment(150)) == other.probabilities(moment(150))
 
 
 @hypothesis_settings(max_examples=40, deadline=None)
@@ -377,14 +387,14 @@ def test_the_same_uses_give_the_same_state(steps):
 def test_the_counts_of_all_models_together_are_the_sum_of_theirs(steps):
     """Kept up to date with each use, each halving and each model that is forgotten; a state that was loaded adds them up anew."""
     prefetch = Prefetch(BOUNDED)
-    slot = NOW // SLOT + drive(prefetch, steps) + 3
-    assert Prefetch.load(prefetch.dump(), BOUNDED).probabilities(slot) == prefetch.probabilities(slot)
+    now = moment(drive(prefetch, steps) + 3)
+    assert Prefetch.load(prefetch.dump(), BOUNDED).probabilities(now) == prefetch.probabilities(now)
 
 
 @hypothesis_settings(max_examples=40, deadline=None)
 @given(st.integers(2, 90), st.integers(0, 4))
 def test_any_period_is_predicted_from_four_uses_on_whatever_the_lag(period, lag):
-    slots = 5 * period - lag
+    slots = 5 * period - 1 - lag
     prefetch = observed({"acme/cron": range(0, min(slots, 4 * period + 1), period)}, slots)
     if slots > 4 * period:
         assert probability(prefetch, "acme/cron", 5 * period) > 0.5

@@ -16,7 +16,7 @@ from mme_tenancy.testing_warm_calls import MemoryReadings, MemoryWarmUpRecords, 
 from mme_tenancy.testing_warm_up import MemoryFleets
 from mme_tenancy.warm_up.execute import Execution
 from mme_tenancy.warm_up.plan import Candidate, FleetShape
-from mme_tenancy.warm_up.prefetch import Prefetch, PrefetchSettings
+from mme_tenancy.warm_up.prefetch import Prefetch
 from mme_tenancy.warm_up.prefetching import Prefetching, PrefetchingRules
 from mme_tenancy.warm_up.report import Report
 from mme_tenancy.warm_up.settings import WarmUpSettings
@@ -101,8 +101,7 @@ class World:
         self.heat.create(PoolHeat(HeatKey(POOL, at, seconds), (ENDPOINT,), rows))
 
     def prefetching(self):
-        settings = PrefetchSettings(lead_seconds=0)
-        return Prefetching(self.heat, self.states, self.source, self.clock, settings=settings, rules=self.rules)
+        return Prefetching(self.heat, self.states, self.source, self.clock, rules=self.rules)
 
     def tick(self, prefetching=None):
         self.called = []
@@ -118,14 +117,14 @@ def world(clock):
     return World(clock)
 
 
-def test_a_periodic_model_is_called_in_the_minute_of_its_use_by_whichever_process_comes(world):
+def test_a_periodic_model_is_called_from_the_minute_before_its_use_on_by_whichever_process_comes(world):
     world.pass_time(95)
     calls = []
     for _ in range(20):
         world.tick()  # a new process each time: what is known is in the bucket
         calls.append(bool(world.called))
         world.pass_time(1)
-    assert [95 + minute for minute, called in enumerate(calls) if called] == [100, 110]
+    assert [95 + minute for minute, called in enumerate(calls) if called] == [99, 100, 109, 110]
 
 
 def test_what_is_called_is_told(world):
@@ -282,7 +281,10 @@ TARGET = WarmUpEndpoint(POOL, fleet.ENDPOINT, fleet.VARIANT, memory_bytes=1000, 
 
 
 class Function:
-    """The chore of the function with real sources and execution, in virtual time: thirty models of 100 bytes, the first one periodic."""
+    """The chore of the function with real sources and execution, in virtual time.
+
+    Thirty models of 100 bytes would fit six instances; the first one is periodic.
+    """
 
     def __init__(self, make_version, clock):
         clock.sleep(-clock.time() % 3600)
@@ -294,7 +296,7 @@ class Function:
         records = MemoryWarmUpRecords(registry)
         candidates = HeatCandidates(self.heat, records, clock)
         execution = Execution(runtime=self.endpoint, records=records, readings=MemoryReadings(), workers=VirtualWorkers(clock), clock=clock)
-        prefetch = Prefetching(self.heat, self.states, candidates, clock, settings=PrefetchSettings(lead_seconds=0))
+        prefetch = Prefetching(self.heat, self.states, candidates, clock)
         report = Report(self.lines.append, clock)
         warm = calling(candidates, execution, WarmUpSettings())
         self.chore = prefetching(prefetch, self.fleets, warm, report, clock, seconds=40.0)
@@ -324,10 +326,12 @@ def function(make_version, clock):
     return Function(make_version, clock)
 
 
-def test_the_function_calls_a_periodic_model_with_its_sample_in_the_minute_of_its_use(function):
+def test_the_function_calls_a_periodic_model_with_its_sample_from_the_minute_before_its_use_on(function):
     function.minutes(0, 95)
     called = function.minutes(95, 121, tick=True)
-    assert {minute: models for minute, models in called.items() if models} == dict.fromkeys((100, 110, 120), function.targets[:1])
+    assert {minute: models for minute, models in called.items() if models} == dict.fromkeys(
+        (99, 100, 109, 110, 119, 120), function.targets[:1]
+    )
     assert all(request.body == b"sample of m000" for _when, _target, request, _timeout in function.endpoint.calls)
     assert all(request.warm_up for _when, _target, request, _timeout in function.endpoint.calls)
 
@@ -360,6 +364,6 @@ def test_an_endpoint_that_is_not_there_or_has_no_instance_is_left_alone(function
 
 
 def test_a_fleet_that_holds_all_models_is_not_called(function):
-    function.fleets.states[fleet.ENDPOINT] = function.described(5)
+    function.fleets.states[fleet.ENDPOINT] = function.described(6)
     function.minutes(0, 100)
     assert function.minutes(100, 101, tick=True) == {100: []}

@@ -3,8 +3,8 @@
 As in "Serverless in the Wild" (Shahrad et al., USENIX ATC 2020) the time from one use of a model to the next is counted, to the minute, and
 a model whose own counts say little is judged by those of all. What is made of the histograms differs: there, two percentiles bound a window
 in which an application is kept, as if memory were free. Here memory is what is scarce, so each minute the models compete for a share of it
-by the probability of a use in that minute. The winners are called: one that is not loaded is loaded shortly before its use, and one that is
-loaded becomes the last that the fleet evicts.
+by the probability of a use in what is left of the minute or in the next. The winners are called: one that is not loaded is loaded shortly
+before its use, and one that is loaded becomes the last that the fleet evicts.
 """
 
 from __future__ import annotations
@@ -41,11 +41,10 @@ class PrefetchSettings:
         memory_share: of the fleet's memory, what the models that are called may take together; the rest is for those that come unforeseen.
         load_probability: a model that is probably not loaded is called only if its use is at least so probable.
         keep_probability: one that probably is loaded is called no more when its use is less probable than this.
-        recent_seconds: a model that was used so lately is taken to be loaded, as is one that was called in the slot before.
+        recent_seconds: a model that was used so lately is taken to be loaded, as is one that was called last time.
         prior_uses: so many idle times of its own count as much as those of all models together.
-        lead_seconds: a call is made for the slot in which so much later falls.
         most_lag_seconds: nothing is predicted from heat that ended longer ago.
-        most_calls: calls for one slot, at most; those of the most probable models.
+        most_calls: calls in one slot, at most; those of the most probable models.
         most_models: so many are remembered, those that were used last.
         most_idle_seconds: a model that was not used for so long is forgotten. Default: a week.
         most_bins: different idle times that are remembered of a model.
@@ -56,12 +55,11 @@ class PrefetchSettings:
     """
 
     slot_seconds: int = 60
-    memory_share: float = 0.7
-    load_probability: float = 0.6
+    memory_share: float = 0.5
+    load_probability: float = 0.8
     keep_probability: float = 0.01
     recent_seconds: float = 600.0
     prior_uses: float = 2.0
-    lead_seconds: float = 30.0
     most_lag_seconds: float = 900.0
     most_calls: int = 600
     most_models: int = 10_000
@@ -80,8 +78,7 @@ class PrefetchSettings:
         # Halving then leaves every model a count: with fewer uses than this each bin might hold one.
         self._check("most_uses", self.most_uses >= 2 * self.most_bins, f"twice most_bins, which is {self.most_bins}, or more")
         self._check("prior_uses", 0 < self.prior_uses < math.inf, "a finite number above 0")
-        for name in ("lead_seconds", "recent_seconds"):
-            self._check(name, 0 <= getattr(self, name) < math.inf, "a finite number of 0 or more")
+        self._check("recent_seconds", 0 <= self.recent_seconds < math.inf, "a finite number of 0 or more")
 
     def _check(self, name: str, fits: bool, allowed: str) -> None:
         if not fits:
@@ -95,7 +92,7 @@ class Due:
     Attributes:
         model: ``<tenant>/<model>``.
         bytes: memory that it takes.
-        probability: of a use in the slot.
+        probability: of a use in this slot, from now on, or in the next one.
         loaded: whether it is probably loaded already; the call then keeps it from being evicted.
     """
 
@@ -139,7 +136,7 @@ class Prefetch:
         self._all: dict[int, int] = {}  # the sum of all models' histograms
         self._observed: int | None = None  # the first slot that is not observed
         self._unbroken = 0  # since this slot all were observed
-        self._called_for = 0  # the newest slot that calls were made for,
+        self._called_in = 0  # the newest slot in which calls were made,
         self._called: frozenset[str] = frozenset()  # and of which models
 
     def __len__(self) -> int:
@@ -191,33 +188,39 @@ class Prefetch:
             if known is not None:
                 known.bytes, known.sized = size_bytes, slot
 
-    def slot(self, now: float) -> int:
-        """The slot that calls of this moment are made for."""
-        return int((now + self._settings.lead_seconds) // self._settings.slot_seconds)
-
     def due(self, now: float, fleet: FleetShape) -> tuple[Due, ...]:
-        """What to call now, in this order, the most probable last; and remember that it was called. A second time in a slot: nothing.
+        """What to call now, in this order, and remember that it was called. A second time in a slot: nothing.
+
+        First come the models that are probably to be loaded, the most probable first; then those that are kept, the most probable last, so
+        that it is evicted last.
 
         Args:
             now: epoch seconds.
             fleet: its memory.
         """
-        slot = self.slot(now)
-        if self._observed is None or slot <= self._called_for or slot - self._observed > self._slots(self._settings.most_lag_seconds):
+        slot = int(now // self._settings.slot_seconds)
+        if self._observed is None or slot <= self._called_in or slot - self._observed > self._slots(self._settings.most_lag_seconds):
             return ()
-        return self.choose(slot, fleet, self.probabilities(slot))
+        return self.choose(slot, fleet, self.probabilities(now))
 
-    def probabilities(self, slot: int) -> dict[str, float]:
-        """For each model, how probable a use in ``slot`` is, after all windows that were observed."""
-        return {} if self._observed is None else _Predictor(self._settings, self._all, self._observed, slot).of(self._models)
+    def probabilities(self, now: float) -> dict[str, float]:
+        """For each model, how probable a use is in what is left of the slot of ``now``, or in the next, after all that was observed.
+
+        Both count, because calls may come at any moment of a slot: a use at the beginning of the next one must be prepared in this one.
+        """
+        slot, seconds = divmod(now, self._settings.slot_seconds)
+        if self._observed is None or slot < self._observed:
+            return {}
+        return _Predictor(self._settings, self._all, self._observed, int(slot), 1 - seconds / self._settings.slot_seconds).of(self._models)
 
     def choose(self, slot: int, fleet: FleetShape, probabilities: Mapping[str, float]) -> tuple[Due, ...]:
-        """As `due`, from these probabilities.
+        """As `due`, in this slot and from these probabilities.
 
         The models compete by their probability over the square root of their bytes: between the number of uses and the bytes that are
         served from memory, since a large model also takes longer to load.
         """
-        called, self._called, self._called_for = self._called if slot == self._called_for + 1 else frozenset(), frozenset(), slot
+        # Calls come once in a slot, but now and then at the end of one and then at the beginning of the next but one.
+        called, self._called, self._called_in = self._called if slot <= self._called_in + 2 else frozenset(), frozenset(), slot
         if self._fits(fleet):
             return ()
         offers = sorted(self._offers(called, fleet, probabilities), key=lambda due: (-due.probability / math.sqrt(due.bytes), due.model))
@@ -225,7 +228,7 @@ class Prefetch:
         budget = self._settings.memory_share * fleet.total_bytes
         chosen = [due for due, used_bytes in zip(offers, taken, strict=True) if used_bytes <= budget][: self._settings.most_calls]
         self._called = frozenset(due.model for due in chosen)
-        return tuple(reversed(chosen))
+        return (*(due for due in chosen if not due.loaded), *(due for due in reversed(chosen) if due.loaded))
 
     def _offers(self, called: frozenset[str], fleet: FleetShape, probabilities: Mapping[str, float]) -> Iterator[Due]:
         recent = (self._observed or 0) - self._slots(self._settings.recent_seconds)
@@ -288,7 +291,7 @@ class Prefetch:
             "slot_seconds": self._settings.slot_seconds,
             "observed": self._observed,
             "unbroken": self._unbroken,
-            "called_for": self._called_for,
+            "called_in": self._called_in,
             "called": sorted(self._called),
             "models": {name: [known.last, known.bytes, known.sized, list(known.idle.items())] for name, known in self._models.items()},
         }
@@ -314,7 +317,7 @@ class Prefetch:
 
     def _restore(self, document: Mapping[str, Any]) -> None:
         self._observed, self._unbroken = document["observed"], document["unbroken"]
-        self._called_for, self._called = document["called_for"], frozenset(document["called"])
+        self._called_in, self._called = document["called_in"], frozenset(document["called"])
         for name, (last, size_bytes, sized, idle) in document["models"].items():
             histogram: dict[int, int] = dict(idle)
             self._models[name] = _Model(last, size_bytes, sized, histogram, sum(histogram.values()))
@@ -323,7 +326,7 @@ class Prefetch:
 
 
 class _Predictor:
-    """Probabilities of a use in one slot.
+    """Probabilities of a use in what is left of a slot, a share ``left`` of it, or in the next one.
 
     A model's uses are taken for a renewal process: how probable its next use is depends on how long it has been idle. That is the hazard of
     its histogram, its uses after exactly this idle time over those after at least it, to which the hazard of all models together is added
@@ -331,26 +334,24 @@ class _Predictor:
     in each of them, and then began anew.
     """
 
-    def __init__(self, settings: PrefetchSettings, everybody: Mapping[int, int], observed: int, slot: int) -> None:
-        self._prior, self._observed = settings.prior_uses, observed
-        self._steps = slot - observed + 1
+    def __init__(self, settings: PrefetchSettings, everybody: Mapping[int, int], observed: int, slot: int, left: float) -> None:
+        self._prior, self._observed, self._left = settings.prior_uses, observed, left
+        self._steps = slot - observed + 2
         longest = max(everybody, default=0)
         counts = [everybody.get(idle, 0) for idle in range(longest + 1)]
         least = list(accumulate(reversed(counts)))
         self._hazards = [(count + _SMALL) / (more + 1) for count, more in zip(counts, reversed(least), strict=True)]
 
     def of(self, models: Mapping[str, _Model]) -> dict[str, float]:
-        if self._steps < 1:
-            return {}
         return {name: self._probability(known) for name, known in models.items()}
 
     def _probability(self, known: _Model) -> float:
         first = self._hazard_line(known, self._observed - known.last, self._steps)
-        again = _densities(self._hazard_line(known, 1, self._steps - 1)) if self._steps > 1 else ()
+        again = _densities(self._hazard_line(known, 1, self._steps - 1))
         used: list[float] = []
         for step, density in enumerate(_densities(first)):
             used.append(min(1.0, density + sum(used[earlier] * again[step - earlier - 1] for earlier in range(step))))
-        return used[-1]
+        return 1 - (1 - self._left * used[-2]) * (1 - used[-1])
 
     def _hazard_line(self, known: _Model, idle: int, steps: int) -> list[float]:
         """The hazards after ``idle`` slots and each of the following."""
