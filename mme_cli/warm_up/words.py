@@ -27,7 +27,7 @@ NOT_CANDIDATES: Mapping[str, str] = {
 }
 ENDS: Mapping[End, str] = {
     End.DONE: "every model was called",
-    End.NOTHING_MOVED: "the router has moved nothing: what should have had to be loaded was there",
+    End.NOTHING_MOVED: "the router has moved next to nothing: most of what should have had to be loaded was there",
     End.RECOVERED: "the hit ratio was back",
     End.TIME: "its time was over",
     End.THROTTLED: "the endpoint took no calls, again and again",
