@@ -13,12 +13,12 @@ from mme_cli.platform import endpoint_status
 PROJECT = Path(__file__).resolve().parents[2]
 
 
-def wait_until(condition, *, seconds=60.0, what="the condition"):
-    """Poll ``condition`` until it is true; its value."""
+def wait_until(condition, *, seconds=60.0, every=0.05, what="the condition"):
+    """Poll ``condition`` every so many seconds until it is true; its value."""
     deadline = time.monotonic() + seconds
     while not (value := condition()):
         assert time.monotonic() < deadline, f"{what} did not come within {seconds} s"
-        time.sleep(0.05)
+        time.sleep(every)
     return value
 
 
