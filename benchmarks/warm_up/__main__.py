@@ -12,7 +12,7 @@ from benchmarks.figure import store
 from benchmarks.figure import table as figure_table
 from benchmarks.warm_up.cells import STARTS
 from benchmarks.warm_up.measure import BUILD, Report, measure_table, write_docs
-from benchmarks.warm_up.report import document, markdown, summary, table
+from benchmarks.warm_up.report import document, summary, table
 from mme_cli.console import print_json, stderr, stdout
 
 _DOCS = Path("docs")
@@ -29,12 +29,14 @@ def main(arguments: list[str]) -> int:
     except KeyboardInterrupt:
         stderr.print("interrupted: what is measured is kept in build/warm-up.jsonl; the same command goes on from there", markup=False)
         return _INTERRUPTED
+    except LookupError as error:
+        stderr.print(f"bench: {error.args[0]}", markup=False)
+        return 2
     except FileNotFoundError as error:
         stderr.print(f"bench: {error}", markup=False)
         return 1
     figures = list(report.figures())
     store(figures, BUILD / "bench-warm-up.json")
-    (BUILD / "warm-up.md").write_text(markdown(report.results), "utf-8")
     if options.docs:
         for path in write_docs(report, _DOCS):
             stderr.print(f"written: {path}", markup=False)
@@ -63,11 +65,11 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--quick", action="store_true", help="twelve cells of the Azure sample at two starts")
     parser.add_argument("--starts", type=int, choices=range(1, STARTS + 1), metavar="N", help="changes of each cell, 1 to 12 (default: 12)")
     parser.add_argument(
-        "--only", default="", metavar="TEXT", help="cells whose name contains this, such as 'azure|one home|5|8|0.35|update'"
+        "--only", default="*", metavar="PATTERN", help="cells whose name matches, such as 'azure|one home|5|8|0.35|update' or '*|loss'"
     )
     parser.add_argument("--fresh", action="store_true", help="measure again what build/warm-up.jsonl has")
     parser.add_argument("--processes", type=int, metavar="N", help="simulations at once (default: one for each processor)")
-    parser.add_argument("--docs", action="store_true", help="write the plots into docs/images")
+    parser.add_argument("--docs", action="store_true", help="write tables and plots into docs")
     parser.add_argument("--json", action="store_true", help="print one JSON document")
     return parser
 

@@ -36,11 +36,13 @@ def shapes(fleet: Fleet, change: Change, before: Before) -> tuple[FleetShape, Fl
 
 
 def candidates(load: Workload, now: float) -> list[Candidate]:
-    """All models that the heat of the last hours knows."""
+    """All models that the heat of the last hours knows, as `mme_tenancy.warm_up.sources` makes them of it."""
     end = _WINDOW_SECONDS * ((now - _WINDOW_DELAY_SECONDS) // _WINDOW_SECONDS)
     seconds, model = load.between(max(0.0, end - _HEAT_SECONDS), end)
+    window = seconds // _WINDOW_SECONDS
     last_window = np.full(len(load.models), -1.0)
-    np.maximum.at(last_window, model, seconds // _WINDOW_SECONDS)
+    np.maximum.at(last_window, model, window)
+    in_last = np.bincount(model[window == last_window[model]], minlength=len(load.models))
     lately = np.bincount(model[seconds >= end - _RATE_SECONDS], minlength=len(load.models)) / _RATE_SECONDS
     ever = np.bincount(model, minlength=len(load.models)) / min(_HEAT_SECONDS, end)
     rate = np.where(lately > 0, lately, ever)
@@ -50,7 +52,7 @@ def candidates(load: Workload, now: float) -> list[Candidate]:
             bytes=int(load.bytes[number]),
             load_seconds=float(load.load_seconds[number]),
             rate=float(rate[number]),
-            last_used=float(_WINDOW_SECONDS * (last_window[number] + 1)),
+            last_used=float(_WINDOW_SECONDS * (last_window[number] + 1 - 1 / (in_last[number] + 1))),
             service_seconds=float(load.service_seconds[number]),
         )
         for number in np.nonzero(last_window >= 0)[0].tolist()

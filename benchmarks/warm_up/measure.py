@@ -6,6 +6,7 @@ import math
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from benchmarks.figure import Figure
 from benchmarks.warm_up.cells import ROUTERS, STARTS, Cell, cells, starts
 from benchmarks.warm_up.judge import CellResult, Measured, bad_variants, judge
 from benchmarks.warm_up.plot import plot
+from benchmarks.warm_up.report import markdown
 from benchmarks.warm_up.results import Results
 from benchmarks.warm_up.runs import BEFORE, jobs, key_of, run_all
 from benchmarks.warm_up.variants import BAD, VARIANTS
@@ -84,7 +86,7 @@ class Report:
 
 
 def measure_table(
-    folder: Path, *, quick: bool = False, count: int = STARTS, fresh: bool = False, processes: int | None = None, only: str = ""
+    folder: Path, *, quick: bool = False, count: int = STARTS, fresh: bool = False, processes: int | None = None, only: str = "*"
 ) -> Report:
     """All cells.
 
@@ -94,11 +96,16 @@ def measure_table(
         count: starts of each cell.
         fresh: measure again what is there.
         processes: at once; one for each processor by default.
-        only: cells whose name contains this.
+        only: cells whose name matches this pattern of a shell.
+
+    Raises:
+        LookupError: none does.
     """
     began = time.monotonic()
     results = Results(folder / "warm-up.jsonl", fresh=fresh)
-    wanted = [cell for cell in cells(quick=quick) if only in cell.key]
+    wanted = [cell for cell in cells(quick=quick) if fnmatchcase(cell.key, only)]
+    if not wanted:
+        raise LookupError(f"no cell matches {only!r}: use a pattern of names such as {next(cells()).key!r}")
     times = starts(count)
     todo = list(jobs(wanted, times, results))
     columns = (TextColumn("warm-up"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn())
@@ -123,8 +130,10 @@ def _measured(cell: Cell, times: Sequence[float], results: Results) -> Measured:
 
 
 def write_docs(report: Report, docs: Path) -> list[Path]:
-    """Write the plots below the folder of the documentation; the files."""
-    written = []
+    """Write the tables and the plots below the folder of the documentation; the files."""
+    path = docs / "warm-up-measured-table.md"
+    path.write_text(markdown(report.results, report.bad, report.starts), "utf-8")
+    written = [path]
     for router in ROUTERS:
         shown = [
             one

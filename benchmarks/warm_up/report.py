@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -67,30 +67,42 @@ def table(results: Iterable[CellResult]) -> Table:
     return shown
 
 
-def markdown(results: Iterable[CellResult]) -> str:
-    """For the docs: what misses its bound is bold and marked."""
-    lines = ["| " + " | ".join(title for title, *_ in _COLUMNS) + " |", "|" + "---|" * len(_COLUMNS)]
-    for one in results:
-        cells = (_cell(one, column) for column in _COLUMNS)
-        lines.append("| " + " | ".join(f"**{text}**" if missed else text for text, missed in cells) + " |")
+def markdown(results: Sequence[CellResult], bad: Mapping[str, Mapping[str, int]], starts: int) -> str:
+    """For the docs: what misses its bound is bold and marked; a table of bounds, and one for each router and trace."""
+    cells = (
+        f"{len(results)} cells, {starts} starts each; {sum(one.overloaded for one in results)} of them overloaded, reported and not judged."
+    )
+    parts = [f"{cells}\n", _rows(_SUMMARY_TITLES + tuple(f"missed by *{name}*" for name in bad), _summary_rows(results, bad))]
+    for router, trace in dict.fromkeys((one.cell.fleet.router, one.cell.fleet.trace) for one in results):
+        shown = [one for one in results if (one.cell.fleet.router, one.cell.fleet.trace) == (router, trace)]
+        columns = [column for column in _COLUMNS if column[0] not in {"router", "trace"}]
+        rows = [[f"**{text}**" if missed else text for text, missed in (_cell(one, column) for column in columns)] for one in shown]
+        parts += [f"**Router: {router}, trace: {trace}**\n", _rows([title for title, *_ in columns], rows)]
+    return "\n".join(parts)
+
+
+def _rows(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = ["| " + " | ".join(titles) + " |", "|" + "---|" * len(titles), *("| " + " | ".join(row) + " |" for row in rows)]
     return "\n".join(lines) + "\n"
+
+
+_SUMMARY_TITLES = ("bound", "cells judged", "missed")
+
+
+def _summary_rows(results: Sequence[CellResult], bad: Mapping[str, Mapping[str, int]]) -> Iterator[list[str]]:
+    for bound, text in BOUNDS.items():
+        judged = [one for one in results if bound in one.judged]
+        missed = sum(not one.judged[bound] for one in judged)
+        yield [text, f"{len(judged)}", f"{missed}", *(f"{missed_by.get(bound, 0)}" for missed_by in bad.values())]
 
 
 def summary(results: Sequence[CellResult], bad: Mapping[str, Mapping[str, int]]) -> Table:
     """Bounds, and how many cells hold them."""
     shown = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
-    for title in ("bound", "cells judged", "missed", *(f"missed by '{name}'" for name in bad)):
+    for title in (*_SUMMARY_TITLES, *(f"missed by '{name}'" for name in bad)):
         shown.add_column(title, justify="left" if title == "bound" else "right")
-    for bound, text in BOUNDS.items():
-        judged = [one for one in results if bound in one.judged]
-        missed = sum(not one.judged[bound] for one in judged)
-        shown.add_row(
-            text,
-            f"{len(judged)}",
-            f"{missed}",
-            *(f"{missed_by.get(bound, 0)}" for missed_by in bad.values()),
-            style="red" if missed else None,
-        )
+    for row in _summary_rows(results, bad):
+        shown.add_row(*row, style=None if row[2] == "0" else "red")
     return shown
 
 

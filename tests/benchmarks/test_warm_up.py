@@ -8,6 +8,7 @@ import pytest
 from benchmarks.warm_up.before import Before, live_until, perfect_copy
 from benchmarks.warm_up.cells import CHANGES, Cell, Change, Fleet, cells, starts
 from benchmarks.warm_up.judge import Measured, bad_variants, judge
+from benchmarks.warm_up.measure import measure_table
 from benchmarks.warm_up.plot import plot
 from benchmarks.warm_up.report import document, markdown
 from benchmarks.warm_up.results import Results
@@ -159,7 +160,7 @@ def test_a_cell_that_holds_all_bounds_misses_none():
 def test_a_cell_that_misses_a_bound_is_told_which(changes, missed):
     first = measured(UPDATE, **{"warm-up": [{**outcome(20), **changes}] * 3})
     assert missed in judge(first).missed
-    assert " !**" in markdown([judge(first)])
+    assert " !**" in markdown([judge(first)], {"late": {}}, 3)
     assert document([judge(first)])[0]["missed"] == judge(first).missed
 
 
@@ -196,7 +197,7 @@ def test_overloaded_cells_are_not_judged():
     result = judge(measured(UPDATE, **{BEFORE: [{"misses": [301], "requests": [6000]}] * 3}))
     assert result.overloaded
     assert result.judged == {}
-    assert "overloaded" in markdown([result])
+    assert "overloaded" in markdown([result], {}, 3)
 
 
 def test_a_bad_variant_misses_bounds_and_a_good_one_in_its_place_is_found_out():
@@ -259,3 +260,8 @@ def test_a_change_knows_its_new_instances():
     assert [change.new for change in CHANGES.values()] == [2, 1, 5, 0]
     assert Change(3, 2).new == 0
     assert Outcome([], []).loaded == 0
+
+
+def test_a_pattern_that_no_cell_matches_is_refused(tmp_path):
+    with pytest.raises(LookupError, match=r"no cell matches 'azure\|warm'"):
+        measure_table(tmp_path, only="azure|warm")
