@@ -295,7 +295,7 @@ class Prefetch:
             "called": sorted(self._called),
             "models": {name: [known.last, known.bytes, known.sized, list(known.idle.items())] for name, known in self._models.items()},
         }
-        return gzip.compress(json.dumps(document, separators=(",", ":")).encode(), mtime=0)
+        return gzip.compress(json.dumps(document, separators=(",", ":")).encode(), compresslevel=6, mtime=0)
 
     @classmethod
     def load(cls, content: bytes, settings: PrefetchSettings | None = None) -> Prefetch:
