@@ -17,7 +17,7 @@ __all__ = ["plot"]
 _MINUTES, _MINUTES_BEFORE = 20, 5
 _WIDTH, _HEIGHT = 250, 150
 _LEFT, _TOP, _RIGHT, _BOTTOM = 46, 60, 14, 44
-_GAP_X, _GAP_Y = 44, 46
+_GAP_X, _GAP_Y = 44, 62
 _LINES = (
     ("none", "without warm-up", "#c2410c", ""),
     ("warm-up", "with warm-up", "#1d4ed8", ""),
