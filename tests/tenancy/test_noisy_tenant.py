@@ -79,7 +79,7 @@ def test_without_limits_the_others_suffer(alone):
 
 
 def test_limits_of_single_containers_hold_nobody_when_each_takes_one_request_at_a_time(alone):
-    # Why the API needs usage plans: docs/decisions/0036. The calls spread, and no container sees enough of them.
+    # Why the API needs usage plans: docs/decisions/0033. The calls spread, and no container sees enough of them.
     noisy, seen = minute(LAMBDA)
     p99, cold = rises(seen, alone)
     assert sum(noisy.refused.values()) < 0.01 * len(noisy.seconds)
