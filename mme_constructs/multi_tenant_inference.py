@@ -176,7 +176,7 @@ class MultiTenantInference(Construct):
     Raises:
         PoolError: there is no pool, a pool's framework is unknown, or two pools share a name or framework.
         RetentionError: ``retired_days`` is out of range.
-        WarmUpError: warm-up is asked for without heat, or of a pool that cannot be warmed.
+        WarmUpError: warm-up is asked for without heat, or of a pool that cannot be warmed; prefetch, without heat by the minute.
         CacheError: it is asked for of a pool that keeps no model loaded.
     """
 
@@ -263,9 +263,10 @@ class MultiTenantInference(Construct):
             log_settings=log_settings,
         )
         """What inspects and activates uploads."""
-        self.heat = self._build_heat(HeatSettings() if heat is None else heat, functions.heat, log_settings)
+        heat = HeatSettings() if heat is None else heat
+        self.heat = self._build_heat(heat, functions.heat, log_settings)
         """What collects heat, if something does."""
-        self.warm_up = self._build_warm_up(warm_up, functions.warm_up, log_settings)
+        self.warm_up = self._build_warm_up(warm_up, heat, functions.warm_up, log_settings)
         """What warms pools after their fleets changed, if something does."""
         self.sweeper = Sweeper(
             self,
@@ -359,7 +360,7 @@ class MultiTenantInference(Construct):
         )
 
     def _build_warm_up(
-        self, settings: WarmUpSettings | None, function_settings: FunctionSettings, log_settings: LogSettings
+        self, settings: WarmUpSettings | None, heat: HeatSettings, function_settings: FunctionSettings, log_settings: LogSettings
     ) -> WarmUp | None:
         pools = self._warmable() if settings is None else self.pools if settings.enabled else ()
         if not pools:
@@ -377,6 +378,7 @@ class MultiTenantInference(Construct):
             store=self.store,
             registry=self.registry,
             pools=pools,
+            heat=heat,
             settings=settings,
             function_settings=function_settings,
             log_settings=log_settings,

@@ -20,11 +20,12 @@ from mme_constructs.tenant_function import FunctionSettings, LogSettings, Tenant
 from mme_facts import environment as variables
 from mme_facts import instances
 from mme_facts.grammar import artifact_pattern
-from mme_facts.warm_up import WarmUpEndpoint, WarmUpRules, check_keep_warm
+from mme_facts.warm_up import PREFETCH_WINDOW_SECONDS, WarmUpEndpoint, WarmUpRules, check_keep_warm
 from mme_facts.warm_up import WarmUpSettings as WarmUpBounds
 
 if TYPE_CHECKING:
     from mme_constructs.artifact_store import ModelArtifactStore
+    from mme_constructs.heat_collector import HeatSettings
     from mme_constructs.pool import ModelPool
     from mme_constructs.tenant_registry import TenantRegistry
 
@@ -46,7 +47,7 @@ class WarmUpSettings:
         enabled: whether `MultiTenantInference` warms its pools. Default: yes, if it collects heat.
         keep_warm: models, each ``<tenant>/<model>``, that are called now and then so that they stay loaded. Default: none.
         prefetch: whether models with periodic use are warmed shortly before it, and those that are probably used next kept loaded. It
-            predicts by the minute, so heat's windows should be a minute long (`HeatSettings.window_minutes`). Default: no.
+            predicts by the minute, so heat's windows must be a minute long (`HeatSettings.window_minutes`). Default: no.
         reserve_share: of a fleet's memory for models, what a warm-up leaves alone. Default 0.125.
         traffic_share: calls of a warm-up as a share of users' requests. Default 0.25.
         least_calls_per_second: calls that a warm-up may make however little traffic there is. Default 20.
@@ -110,14 +111,15 @@ class WarmUp(Construct):
         store: where heat lies.
         registry: where versions are, and what is remembered of endpoints.
         pools: the shared endpoints, at most one pool each.
+        heat: how heat is collected. Default: not said; ``prefetch`` is then refused.
         settings: what is warmed. Default: `WarmUpSettings` as it stands.
         function_settings: size and limits of the function. Default: 1,769 MB (one vCPU), 300 s. With reserved concurrency leave room for
             two executions beside one for each endpoint.
         log_settings: how long its logs are kept. Default: three months.
 
     Raises:
-        WarmUpError: there is nothing to warm, an endpoint or pool is named twice, its instance type is not known here, or the function's
-            time limit is below 60 s.
+        WarmUpError: there is nothing to warm, an endpoint or pool is named twice, its instance type is not known here, the function's
+            time limit is below 60 s, or ``prefetch`` is asked for and heat's windows are not a minute long.
         CacheError: an endpoint keeps no model loaded (`ModelCacheSetting` ``Disabled``).
     """
 
@@ -129,6 +131,7 @@ class WarmUp(Construct):
         store: ModelArtifactStore,
         registry: TenantRegistry,
         pools: Sequence[ModelPool],
+        heat: HeatSettings | None = None,
         settings: WarmUpSettings | None = None,
         function_settings: FunctionSettings | None = None,
         log_settings: LogSettings | None = None,
@@ -142,6 +145,8 @@ class WarmUp(Construct):
                 allowed=f"{_LEAST_TIMEOUT_SECONDS} seconds or more",
                 fix="Raise timeout_seconds of function_settings",
             )
+        if settings.prefetch:
+            _check_windows(heat)
         rules = _rules(pools, settings)
         super().__init__(scope, id)
         self.pools = tuple(pools)
@@ -217,6 +222,16 @@ def obstacle(pool: ModelPool, settings: WarmUpSettings) -> str:
     except (CacheError, WarmUpError) as error:
         return str(error)
     return ""
+
+
+def _check_windows(heat: HeatSettings | None) -> None:
+    if heat is None or heat.window_minutes * 60 != PREFETCH_WINDOW_SECONDS:
+        raise WarmUpError(
+            "Prefetch predicts by the minute, and heat is not collected so",
+            value="not said how heat is collected" if heat is None else f"window_minutes={heat.window_minutes}",
+            allowed=f"prefetch with heat in windows of {PREFETCH_WINDOW_SECONDS // 60} minute, or no prefetch",
+            fix="Pass heat=HeatSettings(window_minutes=1), which queries the log every minute, or leave prefetch out",
+        )
 
 
 def _rules(pools: Sequence[ModelPool], settings: WarmUpSettings) -> WarmUpRules:

@@ -9,7 +9,10 @@ from typing import Any
 
 from mme_facts.grammar import check_model_id, check_pool_name, check_tenant_id
 
-__all__ = ["WarmUpEndpoint", "WarmUpRules", "WarmUpSettings", "check_keep_warm"]
+__all__ = ["PREFETCH_WINDOW_SECONDS", "WarmUpEndpoint", "WarmUpRules", "WarmUpSettings", "check_keep_warm"]
+
+PREFETCH_WINDOW_SECONDS = 60
+"""Length of heat's windows with which prefetch is worth its calls: it predicts uses to the minute (``benchmarks/prefetch.py``)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -30,6 +30,7 @@ from mme_facts.warm_up import WarmUpEndpoint, WarmUpRules
 from mme_facts.warm_up import WarmUpSettings as WarmUpBounds
 
 ENV = cdk.Environment(account="123456789012", region="eu-central-1")
+BY_THE_MINUTE = HeatSettings(window_minutes=1)
 ARN = "arn:aws:sagemaker:eu-central-1:123456789012:endpoint/"
 
 
@@ -139,7 +140,7 @@ def test_what_is_set_reaches_the_function(synthesize_stack):
         memory_bytes=1_000_000,
         load_slots=7,
     )
-    (variables,) = told(synthesize_stack(lambda stack: build_warm_up(stack, settings=settings), env=ENV))
+    (variables,) = told(synthesize_stack(lambda stack: build_warm_up(stack, settings=settings, heat=BY_THE_MINUTE), env=ENV))
     found = WarmUpRules.load(variables["MME_WARM_UP"])
     assert found.settings == settings.bounds() != WarmUpBounds()
     assert (found.keep_warm, found.prefetch) == (("acme/churn",), True)
@@ -179,7 +180,8 @@ def test_it_reads_heat_and_changes_none(warm_up):
 
 
 def test_with_prefetch_it_writes_what_it_remembers_of_the_use_of_models_and_nothing_else_in_the_bucket(synthesize_stack):
-    found = allowed(synthesize_stack(lambda stack: build_warm_up(stack, settings=WarmUpSettings(prefetch=True)), env=ENV))
+    settings = WarmUpSettings(prefetch=True)
+    found = allowed(synthesize_stack(lambda stack: build_warm_up(stack, settings=settings, heat=BY_THE_MINUTE), env=ENV))
     (writing,) = found["s3:PutObject"]
     assert sorted(reach["Resource"]["Fn::Join"][1][-1] for reach in found["s3:GetObject"]) == ["/heat/*", "/prefetch/*"]
     assert writing["Resource"]["Fn::Join"][1][-1] == "/prefetch/*"
@@ -222,6 +224,13 @@ def test_in_a_vpc_it_is_not_allowed_to_invoke_itself_for_it_could_not(synthesize
 def test_an_endpoint_that_keeps_no_model_loaded_is_refused(stack):
     with pytest.raises(CacheError, match="warm-up needs an endpoint that keeps models loaded"):
         build_warm_up(stack, pools=[pool(stack, "trees"), pool(stack, "rare", cache_enabled=False)])
+
+
+@pytest.mark.parametrize(("heat", "got"), [(HeatSettings(), "got 'window_minutes=5'"), (None, "got 'not said how heat is collected'")])
+def test_prefetch_is_refused_unless_heat_comes_by_the_minute(stack, heat, got):
+    with pytest.raises(WarmUpError, match=got):
+        build_warm_up(stack, heat=heat, settings=WarmUpSettings(prefetch=True))
+    build_warm_up(cdk.Stack(stack, "Rest"), heat=heat, settings=WarmUpSettings(prefetch=False))
 
 
 @pytest.mark.parametrize("instance_type", [None, "ml.m99.xlarge", "large"])
@@ -325,6 +334,8 @@ def test_what_is_asked_for_and_cannot_be_is_refused_by_the_platform(stack):
         MultiTenantInference(stack, "NoCache", pools=pools, warm_up=WarmUpSettings())
     with pytest.raises(WarmUpError, match="which models are used"):
         MultiTenantInference(stack, "NoHeat", heat=HeatSettings(enabled=False), warm_up=WarmUpSettings())
+    with pytest.raises(WarmUpError, match="Prefetch predicts by the minute"):
+        MultiTenantInference(stack, "FiveMinutes", warm_up=WarmUpSettings(prefetch=True))
     assert MultiTenantInference(stack, "Neither", heat=HeatSettings(enabled=False)).warm_up is None
 
 

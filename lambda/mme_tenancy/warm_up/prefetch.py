@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Any
 
+from mme_facts.warm_up import PREFETCH_WINDOW_SECONDS
 from mme_tenancy.warm_up.plan import FleetShape
 
 __all__ = ["Due", "Prefetch", "PrefetchError", "PrefetchSettings"]
@@ -54,7 +55,7 @@ class PrefetchSettings:
         ValueError: a value is out of range.
     """
 
-    slot_seconds: int = 60
+    slot_seconds: int = PREFETCH_WINDOW_SECONDS
     memory_share: float = 0.5
     load_probability: float = 0.8
     keep_probability: float = 0.01
