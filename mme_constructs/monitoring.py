@@ -139,16 +139,17 @@ class MmeMonitoring(Construct):
         """
         self._add(RULES["stuck-updating"], self._source, settings)
 
-    def add_warm_up(self, settings: AlarmSettings | None = None) -> None:
+    def add_warm_up(self, settings: AlarmSettings | None = None, *, prefetch: bool = False) -> None:
         """An alarm on warm-ups of this endpoint that fail or run out of time, and their row on the dashboard.
 
         Args:
             settings: what is different. Default: the construct's ``overrides``.
+            prefetch: whether what prefetch does is shown, too. Default: no; see `WarmUpSettings.prefetch`.
         """
         known = set(self._alarms)
         self._add(RULES["warm-up-failed"], self._source, settings)
         if self._dashboard is not None:
-            self._dashboard.add_warm_up([self._arn(name) for name in self._alarms if name not in known])
+            self._dashboard.add_warm_up([self._arn(name) for name in self._alarms if name not in known], prefetch=prefetch)
 
     def add_warm_up_function(self, warm_up: WarmUp) -> None:
         """Alarms on errors of the function that warms endpoints, and on its lost events; once, however many endpoints it warms."""

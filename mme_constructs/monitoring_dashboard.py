@@ -169,8 +169,13 @@ class MonitoringDashboard(Construct):
         )
         self._write()
 
-    def add_warm_up(self, alarm_arns: Sequence[str]) -> None:
-        """A row on warm-ups after changes of the fleet: what they did, how long they took, what they were good for."""
+    def add_warm_up(self, alarm_arns: Sequence[str], *, prefetch: bool = False) -> None:
+        """A row on warm-ups after changes of the fleet: what they did, how long they took, what they were good for.
+
+        Args:
+            alarm_arns: ARNs of their alarms.
+            prefetch: whether models are also called before their next use: a row on what was called, and what it was good for.
+        """
         self._add(
             "## Warm-up: were caches filled again after the fleet changed?",
             self._graph("Calls in 5 minutes", [self._warmed("models_warmed", "models warmed"), self._warmed("calls", "calls")]),
@@ -185,8 +190,28 @@ class MonitoringDashboard(Construct):
                 [self._warmed("failed", "failed", yAxis="right"), self._warmed("overrun", "out of time", yAxis="right")],
             ),
         )
+        if prefetch:
+            self._add_prefetch()
         self._add_status("Warm-up alarms", alarm_arns)
         self._write()
+
+    def _add_prefetch(self) -> None:
+        used, wasted = self._warm_up("prefetch_used", "used"), self._warm_up("prefetch_wasted", "in vain")
+        share = {
+            "label": "in vain, percent",
+            "expression": "100 * wasted / (used + wasted)",
+            "period": wasted.period_seconds,
+            "yAxis": "right",
+        }
+        self._place(
+            [
+                self._graph(
+                    "Prefetch in 5 minutes",
+                    [self._warmed("prefetched", "models called"), self._warmed("prefetch_loads", "of them to be loaded")],
+                ),
+                self._graph("Loads of prefetch: used, or in vain", [used.row(id="used"), wasted.row(id="wasted")], [[share]]),
+            ]
+        )
 
     def add_tenants(self, log_groups: Sequence[logs.ILogGroup]) -> None:
         """A table of the busiest tenants, from the lines that the invocation path writes."""
@@ -235,7 +260,10 @@ class MonitoringDashboard(Construct):
         return _divided(used, f"{name[0].lower()}{name[1:]}", _MICROSECONDS_PER_SECOND, **options)
 
     def _warmed(self, name: str, label: str, statistic: str = "Sum", **options: object) -> list[object]:
-        return self._source.metric(metric(WARM_UP_NAMESPACE, name), statistic, label=label).row(**options)
+        return self._warm_up(name, label, statistic).row(**options)
+
+    def _warm_up(self, name: str, label: str, statistic: str = "Sum") -> MetricUse:
+        return self._source.metric(metric(WARM_UP_NAMESPACE, name), statistic, label=label)
 
     def _graph(self, title: str, left: Rows, right: Rows | None = None) -> Document:
         from_zero: Mapping[str, object] = {"min": 0}

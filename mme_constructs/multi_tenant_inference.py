@@ -437,7 +437,7 @@ class MultiTenantInference(Construct):
         for pool, each in zip(self.pools, watched, strict=False):
             each.add_stuck_updating()
             if self.warm_up is not None and pool in self.warm_up.pools:
-                each.add_warm_up()
+                each.add_warm_up(prefetch=self.warm_up.prefetch)
         return tuple(watched)
 
     def _build_pool(self, settings: PoolSettings, private_access: PrivateAccess | None) -> ModelPool:

@@ -151,6 +151,8 @@ class WarmUp(Construct):
         super().__init__(scope, id)
         self.pools = tuple(pools)
         """What is warmed."""
+        self.prefetch = settings.prefetch
+        """Whether models are also called before their next use."""
         self.dead_letters = dead_letter_queue(self)
         """Events and schedules that failed for good; they need not be sent again, the next schedule does what they did not."""
         function = TenantFunction(

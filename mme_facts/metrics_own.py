@@ -21,6 +21,7 @@ __all__ = [
     "OWN_METRICS",
     "PLACEMENT_METRICS",
     "PLACEMENT_NAMESPACE",
+    "PREFETCH_METRICS",
     "SWEEP_METRICS",
     "SWEEP_NAMESPACE",
     "WARM_UP_METRICS",
@@ -126,6 +127,14 @@ WARM_UP_METRICS = (
     _warm_up("failed", "Count", _COUNT, "1 when a warm-up was given up: models failed, the endpoint took no calls, or nobody ended it"),
     _warm_up("overrun", "Count", _COUNT, "1 when a warm-up was ended by its time limit"),
 )
+"""What the line of a warm-up carries that has ended."""
+PREFETCH_METRICS = (
+    _warm_up("prefetched", "Count", _COUNT, "models called by prefetch, in one minute"),
+    _warm_up("prefetch_loads", "Count", _COUNT, "of the models due, those that were probably not loaded"),
+    _warm_up("prefetch_used", "Count", _COUNT, "models loaded by prefetch whose use has come, told when heat tells of it"),
+    _warm_up("prefetch_wasted", "Count", _COUNT, "models loaded by prefetch that nobody used until ten minutes after their last call"),
+)
+"""What the line of each minute of prefetch carries."""
 PLACEMENT_METRICS = (
     _placement("promoted", "Count", _COUNT, "models that moved to a component of their own"),
     _placement("demoted", "Count", _COUNT, "models that moved back to the shared endpoint"),
@@ -143,6 +152,7 @@ OWN_METRICS = (
     *FLEET_METRICS,
     *HEAT_METRICS,
     *WARM_UP_METRICS,
+    *PREFETCH_METRICS,
     *PLACEMENT_METRICS,
 )
 """Every row; a name is unique in its namespace."""

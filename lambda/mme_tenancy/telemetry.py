@@ -21,6 +21,7 @@ from mme_facts.metrics_own import (
     FLEET_NAMESPACE,
     HEAT_METRICS,
     HEAT_NAMESPACE,
+    PREFETCH_METRICS,
     SWEEP_METRICS,
     SWEEP_NAMESPACE,
     WARM_UP_METRICS,
@@ -30,6 +31,7 @@ from mme_facts.telemetry import LineSettings
 
 if TYPE_CHECKING:
     from mme_tenancy.heat_collection import Collected
+    from mme_tenancy.warm_up.prefetching import Prefetched
     from mme_tenancy.warm_up.run import WarmUpSummary
 
 __all__ = [
@@ -37,6 +39,7 @@ __all__ = [
     "fleet_line",
     "heat_line",
     "invocation_line",
+    "prefetch_line",
     "sweep_line",
     "to_standard_output",
     "warm_up_line",
@@ -178,6 +181,23 @@ def warm_up_line(
     if problems:
         line["problems"] = dict(problems)
     units = [(row.name, row.unit) for row in WARM_UP_METRICS if row.name in line]
+    line["_aws"] = _metadata(WARM_UP_NAMESPACE, [("endpoint",)], units, epoch_seconds)
+    return _text(line)
+
+
+def prefetch_line(endpoint: str, done: Prefetched, *, called: int, more: Mapping[str, object], epoch_seconds: float) -> str:
+    """What a minute of prefetch came to, as JSON text.
+
+    Args:
+        endpoint: the endpoint's name, the metrics' only dimension.
+        done: what was learned and due.
+        called: the models that were called.
+        more: what came of the calls, for readers of the log.
+        epoch_seconds: now.
+    """
+    line: dict[str, object] = {"message": "prefetch", "endpoint": endpoint, **done.document(), **more}
+    line |= {"prefetched": called, "prefetch_loads": done.expected_loads, "prefetch_used": done.used, "prefetch_wasted": done.wasted}
+    units = [(row.name, row.unit) for row in PREFETCH_METRICS]
     line["_aws"] = _metadata(WARM_UP_NAMESPACE, [("endpoint",)], units, epoch_seconds)
     return _text(line)
 

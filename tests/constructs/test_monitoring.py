@@ -37,7 +37,7 @@ def build_everything(stack):
     function = lambda_.Function.from_function_name(stack, "Function", "admission-a")
     queue = sqs.Queue.from_queue_arn(stack, "Queue", "arn:aws:sqs:eu-central-1:123456789012:dead-letters")
     monitoring.add_stuck_updating()
-    monitoring.add_warm_up()
+    monitoring.add_warm_up(prefetch=True)
     monitoring.add_placement()
     monitoring.add_rejected_artifacts(function)
     monitoring.add_admission_dead_letters(queue)

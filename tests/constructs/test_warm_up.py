@@ -7,6 +7,7 @@ from dataclasses import fields
 
 import aws_cdk as cdk
 import pytest
+from aws_cdk import aws_cloudwatch as cloudwatch
 from aws_cdk import aws_ec2 as ec2
 from cdk_nag import AwsSolutionsChecks, NIST80053R5Checks
 
@@ -26,6 +27,7 @@ from mme_constructs import (
 )
 from mme_constructs.acknowledge import acknowledge
 from mme_constructs.errors import CacheError, WarmUpError
+from mme_facts.metrics_own import PREFETCH_METRICS
 from mme_facts.warm_up import WarmUpEndpoint, WarmUpRules
 from mme_facts.warm_up import WarmUpSettings as WarmUpBounds
 
@@ -312,6 +314,15 @@ def test_the_platform_warms_its_pools_unless_it_is_told_not_to(stack):
     without = MultiTenantInference(stack, "Without", warm_up=WarmUpSettings(enabled=False))
     assert without.warm_up is None
     assert "warm-up-failed" not in without.monitoring[0].alarms
+
+
+@pytest.mark.parametrize("prefetch", [True, False])
+def test_the_dashboard_shows_what_prefetch_is_good_for_where_it_is_on(stack, prefetch):
+    platform = MultiTenantInference(stack, "Platform", heat=BY_THE_MINUTE, warm_up=WarmUpSettings(prefetch=prefetch))
+    (board,) = [each for each in platform.node.find_all() if isinstance(each, cloudwatch.CfnDashboard)]
+    body = json.dumps(stack.resolve(board.dashboard_body))
+    assert {row.name for row in PREFETCH_METRICS if row.name in body} == ({row.name for row in PREFETCH_METRICS} if prefetch else set())
+    assert ("in vain, percent" in body) is prefetch
 
 
 def test_the_platform_leaves_out_pools_that_cannot_be_warmed_and_says_so(synthesize):

@@ -238,6 +238,69 @@ def test_no_more_calls_are_made_than_allowed_and_those_are_the_most_probable():
     assert set(names(few)) == {"acme/m0", "acme/m1", "acme/m2"}
 
 
+# What came of it.
+
+CRON, SURE = "acme/cron", {"acme/cron": 0.9}
+
+
+def loaded_at(slot, **values):
+    """A state that has just had a model loaded, whose uses are older than what is taken to be loaded."""
+    prefetch = observed({CRON: {0, 20}}, slot - 3, chosen=settings(**values))
+    assert [each.loaded for each in prefetch.choose(NOW // SLOT + slot, SMALL, SURE)] == [False]
+    return prefetch
+
+
+def judged(prefetch, slots, used=()):
+    """Observe these slots, the model being used in some; slot -> how many loads were of use and in vain by then, where that changed."""
+    changes, before = {}, (prefetch.used, prefetch.wasted)
+    for slot in slots:
+        prefetch.observe(moment(slot), SLOT, [CRON] if slot in used else [])
+        if (now := (prefetch.used, prefetch.wasted)) != before:
+            changes[slot], before = now, now
+    return changes
+
+
+@pytest.mark.parametrize("use", [40, 41, 49])
+def test_a_load_whose_model_is_used_soon_was_of_use(use):
+    """In the minute of its call, too: nobody knows whether it was before or after."""
+    assert judged(loaded_at(40), range(37, 70), {use, use + 1}) == {use: (1, 0)}
+
+
+@pytest.mark.parametrize("uses", [set(), {39}, {51}], ids=["never", "before", "too-late"])
+def test_a_load_whose_model_is_not_used_within_ten_minutes_was_in_vain(uses):
+    assert judged(loaded_at(40), range(37, 70), uses) == {50: (0, 1)}
+
+
+def test_a_model_that_is_called_on_is_waited_for_from_its_last_call_on():
+    prefetch = loaded_at(40)
+    for slot in range(41, 46):
+        assert [each.loaded for each in prefetch.choose(NOW // SLOT + slot, SMALL, SURE)] == [True]
+    assert judged(prefetch, range(37, 70)) == {55: (0, 1)}
+
+
+def test_a_model_that_has_to_be_loaded_once_more_was_loaded_in_vain_before():
+    prefetch = loaded_at(40, awaited_seconds=3600)
+    assert [each.loaded for each in prefetch.choose(NOW // SLOT + 45, SMALL, SURE)] == [False]
+    assert (prefetch.used, prefetch.wasted) == (0, 1)
+    assert judged(prefetch, range(37, 70), {47}) == {47: (1, 1)}
+
+
+def test_calls_that_keep_a_model_loaded_are_judged_by_nobody():
+    prefetch = observed({CRON: range(0, 40, 5)}, 40)
+    assert [each.loaded for each in prefetch.choose(NOW // SLOT + 42, SMALL, SURE)] == [True]
+    assert judged(prefetch, range(40, 70), {45}) == {}
+
+
+def test_of_loads_before_a_gap_in_the_heat_nobody_knows_what_came():
+    assert judged(loaded_at(40), [*range(37, 42), *range(43, 70)], {44}) == {}
+
+
+def test_a_load_is_waited_for_by_whichever_process_comes_next():
+    again = Prefetch.load(loaded_at(40).dump())
+    assert judged(again, range(37, 70), {41}) == {41: (1, 0)}
+    assert (Prefetch.load(again.dump()).used, again.wasted) == (0, 0)
+
+
 # Sizes.
 
 
@@ -295,6 +358,7 @@ def test_what_is_not_a_state_is_refused(spoil):
         ("keep_probability", 0.9),
         ("keep_probability", -0.1),
         ("recent_seconds", -1),
+        ("awaited_seconds", float("nan")),
         ("prior_uses", 0),
         ("most_lag_seconds", 59),
         ("most_calls", 0.5),

@@ -7,6 +7,7 @@ import json
 import pytest
 
 from mme_facts.grammar import HeatKey
+from mme_facts.metrics_own import PREFETCH_METRICS, WARM_UP_NAMESPACE
 from mme_facts.warm_up import WarmUpEndpoint
 from mme_tenancy.fleet_state import FleetState
 from mme_tenancy.handlers.warm_up import calling, prefetching
@@ -133,6 +134,38 @@ def test_what_is_called_is_told(world):
     assert world.called == [CRON]
     assert (done.windows, done.models, done.due, done.expected_loads) == (100, 21, 1, 0)
     assert done.document()["problems"] == []
+
+
+def test_what_came_of_a_load_is_told_once_when_heat_tells_of_it(world):
+    world.pass_time(99, period=20)
+    assert world.tick().expected_loads == 1
+    world.pass_time(1, period=20)
+    assert (world.tick().used, world.called) == (0, [CRON])
+    world.pass_time(1, period=20)
+    done = world.tick()
+    assert (done.used, done.wasted, done.document()["used"]) == (1, 0, 1)
+    world.pass_time(1, period=20)
+    assert world.tick().used == 0
+
+
+def test_a_load_that_nobody_wanted_is_told(world):
+    world.pass_time(99, period=20)
+    assert world.tick().expected_loads == 1
+    told = []
+    for _ in range(60):
+        world.pass_time(1, period=1000)
+        told.append(world.tick().wasted)
+    assert sum(told) == 1
+
+
+def test_of_two_at_once_one_tells_what_came_of_a_load(world):
+    world.pass_time(99, period=20)
+    world.tick()
+    world.pass_time(2, period=20)
+    told = []
+    world.states.meanwhile = lambda: told.append(world.prefetching().tick(POOL, ENDPOINT, FLEET, lambda names: None))
+    told.append(world.tick())
+    assert [(done.used, done.overtaken) for done in told] == [(1, False), (0, True)]
 
 
 def test_a_second_tick_in_the_same_minute_calls_and_writes_nothing(world):
@@ -342,6 +375,18 @@ def test_the_function_tells_what_was_due_and_what_came_of_it(function):
     (line,) = map(json.loads, function.lines)
     assert (line["message"], line["endpoint"], line["windows"], line["due"]) == ("prefetch", fleet.ENDPOINT, 100, 1)
     assert (line["summary"]["calls"], line["summary"]["loaded"], line["failures"]) == (1, 1, {})
+
+
+def test_the_line_of_each_minute_has_every_metric_of_prefetch_whether_something_was_called_or_not(function):
+    function.minutes(0, 100)
+    function.minutes(100, 102, tick=True)
+    lines = [json.loads(line) for line in function.lines]
+    for line in lines:
+        (directive,) = line["_aws"]["CloudWatchMetrics"]
+        assert (directive["Namespace"], directive["Dimensions"]) == (WARM_UP_NAMESPACE, [["endpoint"]])
+        assert [each["Name"] for each in directive["Metrics"]] == [row.name for row in PREFETCH_METRICS]
+        assert all(isinstance(line[row.name], int) for row in PREFETCH_METRICS)
+    assert [line["prefetched"] for line in lines] == [1, 0]
 
 
 def test_a_model_that_fails_costs_its_call_and_nothing_else(function):

@@ -34,7 +34,7 @@ from mme_tenancy.warm_up.plan import FleetShape
 from mme_tenancy.warm_up.planning import HeatPlanner
 from mme_tenancy.warm_up.ports import Fleets
 from mme_tenancy.warm_up.prefetching import Prefetching
-from mme_tenancy.warm_up.report import Report, summary_document
+from mme_tenancy.warm_up.report import Report
 from mme_tenancy.warm_up.settings import WarmUpSettings
 from mme_tenancy.warm_up.sources import HeatCandidates
 from mme_tenancy.warm_up.trigger import Trigger
@@ -152,8 +152,7 @@ def prefetching(prefetch: Prefetching, fleets: Fleets, warm: Warm, report: Repor
             FleetShape(instances, target.memory_bytes, target.load_slots),
             lambda names: driven.append(warm(target, names, "prefetch", until)),
         )
-        called = [{"summary": summary_document(one.summary), "failures": dict(one.problems)} for one in driven]
-        report.note(target.endpoint, "prefetch", **done.document(), **next(iter(called), {}))
+        report.prefetched(target.endpoint, done, next(iter(driven), None))
 
     return chore
 

@@ -44,6 +44,7 @@ class PrefetchSettings:
         keep_probability: one that probably is loaded is called no more when its use is less probable than this.
         recent_seconds: a model that was used so lately is taken to be loaded, as is one that was called last time.
         prior_uses: so many idle times of its own count as much as those of all models together.
+        awaited_seconds: a model that was loaded and not used until so long after its last call was loaded in vain.
         most_lag_seconds: nothing is predicted from heat that ended longer ago.
         most_calls: calls in one slot, at most; those of the most probable models.
         most_models: so many are remembered, those that were used last.
@@ -61,6 +62,7 @@ class PrefetchSettings:
     keep_probability: float = 0.01
     recent_seconds: float = 600.0
     prior_uses: float = 2.0
+    awaited_seconds: float = 600.0
     most_lag_seconds: float = 900.0
     most_calls: int = 600
     most_models: int = 10_000
@@ -79,7 +81,8 @@ class PrefetchSettings:
         # Halving then leaves every model a count: with fewer uses than this each bin might hold one.
         self._check("most_uses", self.most_uses >= 2 * self.most_bins, f"twice most_bins, which is {self.most_bins}, or more")
         self._check("prior_uses", 0 < self.prior_uses < math.inf, "a finite number above 0")
-        self._check("recent_seconds", 0 <= self.recent_seconds < math.inf, "a finite number of 0 or more")
+        for name in ("recent_seconds", "awaited_seconds"):
+            self._check(name, 0 <= getattr(self, name) < math.inf, "a finite number of 0 or more")
 
     def _check(self, name: str, fits: bool, allowed: str) -> None:
         if not fits:
@@ -139,6 +142,11 @@ class Prefetch:
         self._unbroken = 0  # since this slot all were observed
         self._called_in = 0  # the newest slot in which calls were made,
         self._called: frozenset[str] = frozenset()  # and of which models
+        self._awaited: dict[str, tuple[int, int]] = {}  # loaded, and not used yet: the slots of the load and of the last call
+        self.used = 0
+        """Of the models that were loaded, those whose use was observed; counted since this object was made."""
+        self.wasted = 0
+        """Of the models that were loaded, those that were not used in time; counted since this object was made."""
 
     def __len__(self) -> int:
         return len(self._models)
@@ -164,7 +172,9 @@ class Prefetch:
         if slot != self._observed:
             self._unbroken = slot
         self._observed = slot + 1
-        for name in dict.fromkeys(used):
+        names = dict.fromkeys(used)
+        self._judge(slot, names)
+        for name in names:
             known = self._models.get(name)
             if known is None:
                 self._models[name] = _Model(slot)
@@ -229,6 +239,8 @@ class Prefetch:
         budget = self._settings.memory_share * fleet.total_bytes
         chosen = [due for due, used_bytes in zip(offers, taken, strict=True) if used_bytes <= budget][: self._settings.most_calls]
         self._called = frozenset(due.model for due in chosen)
+        for each in chosen:
+            self._await(each, slot)
         return (*(due for due in chosen if not due.loaded), *(due for due in reversed(chosen) if due.loaded))
 
     def _offers(self, called: frozenset[str], fleet: FleetShape, probabilities: Mapping[str, float]) -> Iterator[Due]:
@@ -247,6 +259,29 @@ class Prefetch:
 
     def _slots(self, seconds: float) -> float:
         return seconds / self._settings.slot_seconds
+
+    # What came of the loads.
+
+    def _await(self, due: Due, slot: int) -> None:
+        awaited = self._awaited.get(due.model)
+        if not due.loaded:
+            self.wasted += awaited is not None  # it was loaded before, and is probably gone again
+            self._awaited[due.model] = (slot, slot)
+        elif awaited is not None:
+            self._awaited[due.model] = (awaited[0], slot)
+
+    def _judge(self, slot: int, used: Mapping[str, object]) -> None:
+        """Which loads were good for something, by what is observed of a slot. Nobody knows of those before slots that are missing."""
+        most = self._slots(self._settings.awaited_seconds)
+        for name, (loaded, called) in list(self._awaited.items()):
+            if loaded < self._unbroken:
+                del self._awaited[name]
+            elif name in used and slot >= loaded:
+                del self._awaited[name]
+                self.used += 1
+            elif slot - called >= most:
+                del self._awaited[name]
+                self.wasted += 1
 
     # The histograms.
 
@@ -294,6 +329,7 @@ class Prefetch:
             "unbroken": self._unbroken,
             "called_in": self._called_in,
             "called": sorted(self._called),
+            "awaited": self._awaited,
             "models": {name: [known.last, known.bytes, known.sized, list(known.idle.items())] for name, known in self._models.items()},
         }
         return gzip.compress(json.dumps(document, separators=(",", ":")).encode(), compresslevel=6, mtime=0)
@@ -319,6 +355,7 @@ class Prefetch:
     def _restore(self, document: Mapping[str, Any]) -> None:
         self._observed, self._unbroken = document["observed"], document["unbroken"]
         self._called_in, self._called = document["called_in"], frozenset(document["called"])
+        self._awaited = {name: (loaded, called) for name, (loaded, called) in document["awaited"].items()}
         for name, (last, size_bytes, sized, idle) in document["models"].items():
             histogram: dict[int, int] = dict(idle)
             self._models[name] = _Model(last, size_bytes, sized, histogram, sum(histogram.values()))

@@ -73,6 +73,8 @@ class Prefetched:
         models: that are remembered.
         due: those that were called.
         expected_loads: of them, those that are probably not loaded yet.
+        used: models loaded in earlier minutes whose use is known now.
+        wasted: models loaded in earlier minutes of which it is known now that they were loaded in vain.
         overtaken: whether another process was faster, and nothing was called.
         problems: what could not be read.
     """
@@ -81,6 +83,8 @@ class Prefetched:
     models: int
     due: int = 0
     expected_loads: int = 0
+    used: int = 0
+    wasted: int = 0
     overtaken: bool = False
     problems: tuple[str, ...] = ()
 
@@ -141,7 +145,8 @@ class Prefetching:
             return Prefetched(windows, len(prefetch), overtaken=True, problems=tuple(problems))
         if due:
             warm([_name(each.model) for each in due])
-        return Prefetched(windows, len(prefetch), len(due), sum(not each.loaded for each in due), problems=tuple(problems))
+        loads = sum(not each.loaded for each in due)
+        return Prefetched(windows, len(prefetch), len(due), loads, prefetch.used, prefetch.wasted, problems=tuple(problems))
 
     def _windows(self, pool: str, seconds: int) -> Sequence[HeatKey]:
         """The windows of the last so many seconds, oldest first."""

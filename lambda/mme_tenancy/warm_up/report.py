@@ -5,14 +5,18 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mme_tenancy.clock import Clock
-from mme_tenancy.telemetry import warm_up_line
+from mme_tenancy.telemetry import prefetch_line, warm_up_line
 from mme_tenancy.warm_up.change import FleetChange
 from mme_tenancy.warm_up.plan import WarmUpPlan
 from mme_tenancy.warm_up.ports import WarmUp
 from mme_tenancy.warm_up.run import End, WarmUpSummary
+
+if TYPE_CHECKING:
+    from mme_tenancy.warm_up.execute import Driven
+    from mme_tenancy.warm_up.prefetching import Prefetched
 
 __all__ = ["Report", "change_document", "summary_document", "warm_up_document"]
 
@@ -75,6 +79,18 @@ class Report:
         why = f"{change.kind.value} {change.number}" + (f": {warm_up.reason}" if warm_up.reason else "")
         failed = (warm_up.summary or {}).get("end") in _FAILED
         self.write(warm_up_line(endpoint, summary, why=why, failed=failed, epoch_seconds=self.clock.time(), problems=problems))
+
+    def prefetched(self, endpoint: str, done: Prefetched, driven: Driven | None) -> None:
+        """What a minute of prefetch came to, with its metrics.
+
+        Args:
+            endpoint: the endpoint's name.
+            done: what was learned and due.
+            driven: what came of the calls; ``None``: there were none.
+        """
+        more = {} if driven is None else {"summary": summary_document(driven.summary), "failures": dict(driven.problems)}
+        called = 0 if driven is None else driven.summary.warmed
+        self.write(prefetch_line(endpoint, done, called=called, more=more, epoch_seconds=self.clock.time()))
 
 
 def change_document(change: FleetChange) -> dict[str, Any]:
