@@ -100,7 +100,7 @@ def test_a_tenants_session_reaches_no_service_behind_the_api(platform, served):
 
 
 def test_a_function_is_refused_what_its_role_does_not_grant(platform, served):
-    headers = {"x-probe": "invoke-endpoint", "x-probe-endpoint": platform.state.output("EndpointName")}
+    headers = {"x-probe": "describe-endpoint", "x-probe-endpoint": platform.state.output("EndpointName")}
     answer = platform.tenant_client("acme").call("GET", "/tenants/acme", headers=headers)
     assert answer.status == 200
     assert answer.headers["x-probe"] == "AccessDeniedException"
