@@ -136,7 +136,7 @@ class Users:
 
 @dataclass
 class Growth:
-    """What came of one scale-out: when the instance was there (epoch seconds); from then on users' cold requests by minute, and all loads."""
+    """What came of one scale-out: when the instance was there (epoch seconds); since then, users' cold requests by minute, and all loads."""
 
     began: float
     cold: Counter
