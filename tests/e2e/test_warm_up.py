@@ -136,7 +136,7 @@ class Users:
 
 @dataclass
 class Growth:
-    """What came of one scale-out: when the instance was there (epoch seconds); since then, users' cold requests by minute, and all loads."""
+    """Of one scale-out: when the instance was there (epoch seconds); since then, users' cold requests by minute, and all loads."""
 
     began: float
     cold: Counter
