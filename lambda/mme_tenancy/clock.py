@@ -33,14 +33,18 @@ class Clock(Protocol):
 
 
 class SystemClock:
-    """The machine's own clock; under a local cloud with a scaled clock (`mme_facts.scaled_time`) `time` is that one."""
+    """The machine's own clock; under a local cloud with a scaled clock (`mme_facts.scaled_time`) `time` is that one.
 
-    def __init__(self) -> None:
-        self._scaled = ScaledTime.read(os.environ.get(CLOCK_VARIABLE))
+    Args:
+        scaled: how `time` passes. Default: as the local cloud tells its functions, else as the machine's.
+    """
+
+    def __init__(self, scaled: ScaledTime | None = None) -> None:
+        self.scaled = ScaledTime.read(os.environ.get(CLOCK_VARIABLE)) if scaled is None else scaled
 
     def time(self) -> float:
         """Seconds since 1970."""
-        return self._scaled.at(time.time())
+        return self.scaled.at(time.time())
 
     def wall(self) -> float:
         """Seconds since 1970, never scaled."""

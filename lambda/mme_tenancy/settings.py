@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from mme_facts import environment
 from mme_facts.environment import Callers, Pool, SweepTimes
@@ -21,6 +22,9 @@ __all__ = [
     "SweepSettings",
     "WarmUpFunctionSettings",
 ]
+
+
+_Value = TypeVar("_Value")
 
 
 class SettingError(Exception):
@@ -41,6 +45,14 @@ def _count(variables: Mapping[str, str], name: str) -> int:
     return int(value)
 
 
+def _loaded(name: str, value: str, load: Callable[[str], _Value], writer: str) -> _Value:
+    """A variable's value, read by the counterpart of what wrote it."""
+    try:
+        return load(value)
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise SettingError(f"environment variable {name} is {value!r}: it must be what {writer} writes ({error})") from error
+
+
 def _prefix(variables: Mapping[str, str]) -> str:
     try:
         return check_prefix(_text(variables, environment.MODELS_PREFIX))
@@ -50,12 +62,7 @@ def _prefix(variables: Mapping[str, str]) -> str:
 
 def _pools(variables: Mapping[str, str]) -> tuple[Pool, ...]:
     value = _text(variables, environment.POOLS)
-    try:
-        pools = environment.load_pools(value)
-    except (ValueError, TypeError) as error:
-        raise SettingError(
-            f"environment variable {environment.POOLS} is {value!r}: it must be what mme_facts.environment.dump_pools writes"
-        ) from error
+    pools = _loaded(environment.POOLS, value, environment.load_pools, "mme_facts.environment.dump_pools")
     if not pools:
         raise SettingError(f"environment variable {environment.POOLS} names no pool")
     return pools
@@ -63,24 +70,14 @@ def _pools(variables: Mapping[str, str]) -> tuple[Pool, ...]:
 
 def _line(variables: Mapping[str, str]) -> LineSettings:
     value = variables.get(environment.TELEMETRY, "")
-    try:
-        return LineSettings.load(value) if value else LineSettings()
-    except (ValueError, TypeError, AttributeError) as error:
-        raise SettingError(
-            f"environment variable {environment.TELEMETRY} is {value!r}: it must be what mme_facts.telemetry.LineSettings writes ({error})"
-        ) from error
+    return _loaded(environment.TELEMETRY, value, LineSettings.load, "mme_facts.telemetry.LineSettings") if value else LineSettings()
 
 
 def _callers(variables: Mapping[str, str]) -> Callers:
     value = variables.get(environment.CALLERS)
     if value is None:
         return Callers()
-    try:
-        return environment.load_callers(value)
-    except (KeyError, TypeError, ValueError) as error:
-        raise SettingError(
-            f"environment variable {environment.CALLERS} is {value!r}: it must be what mme_facts.environment.dump_callers writes"
-        ) from error
+    return _loaded(environment.CALLERS, value, environment.load_callers, "mme_facts.environment.dump_callers")
 
 
 def _usage_plans(variables: Mapping[str, str]) -> bool:
@@ -230,13 +227,7 @@ class HeatSettings:
     @classmethod
     def read(cls, variables: Mapping[str, str]) -> HeatSettings:
         """Read them; raises `SettingError`."""
-        value = _text(variables, environment.HEAT)
-        try:
-            rules = HeatRules.load(value)
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
-            raise SettingError(
-                f"environment variable {environment.HEAT} is {value!r}: it must be what mme_facts.heat.HeatRules writes ({error})"
-            ) from error
+        rules = _loaded(environment.HEAT, _text(variables, environment.HEAT), HeatRules.load, "mme_facts.heat.HeatRules")
         groups = tuple(_text(variables, environment.LOG_GROUPS).split(","))
         return cls(_text(variables, environment.BUCKET_NAME), groups, rules)
 
@@ -258,11 +249,5 @@ class WarmUpFunctionSettings:
     @classmethod
     def read(cls, variables: Mapping[str, str]) -> WarmUpFunctionSettings:
         """Read them; raises `SettingError`."""
-        value = _text(variables, environment.WARM_UP)
-        try:
-            rules = WarmUpRules.load(value)
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
-            raise SettingError(
-                f"environment variable {environment.WARM_UP} is {value!r}: it must be what mme_facts.warm_up.WarmUpRules writes ({error})"
-            ) from error
+        rules = _loaded(environment.WARM_UP, _text(variables, environment.WARM_UP), WarmUpRules.load, "mme_facts.warm_up.WarmUpRules")
         return cls(_text(variables, environment.TABLE_NAME), _text(variables, environment.BUCKET_NAME), rules)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from mme_cli.errors import CommandError
 from mme_cli.sessions import Asked
 from mme_facts.scaled_time import ScaledTime
+from mme_tenancy.clock import SystemClock
 
 if TYPE_CHECKING:
     from mme_facts.warm_up import WarmUpEndpoint
@@ -20,36 +21,9 @@ if TYPE_CHECKING:
     from mme_tenancy.warm_up.planning import HeatPlanner
     from mme_tenancy.warm_up.settings import WarmUpSettings
 
-__all__ = ["PlatformClock", "Target", "answered", "chosen", "targets"]
+__all__ = ["Target", "answered", "chosen", "targets"]
 
 _HANDLER = "mme_tenancy.handlers.warm_up.handler"
-
-
-class PlatformClock:
-    """The platform's clock as `mme_tenancy.clock.Clock`: the machine's own, or that of a local cloud, which may run faster.
-
-    Args:
-        scaled: the platform's time.
-    """
-
-    def __init__(self, scaled: ScaledTime) -> None:
-        self.scaled = scaled
-
-    def time(self) -> float:
-        """Seconds since 1970, as the platform counts them."""
-        return self.scaled.at(time.time())
-
-    def wall(self) -> float:
-        """Seconds since 1970."""
-        return time.time()
-
-    def monotonic(self) -> float:
-        """Seconds of a clock that never goes back."""
-        return time.monotonic()
-
-    def sleep(self, seconds: float) -> None:
-        """Wait."""
-        time.sleep(seconds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +42,7 @@ class Target:
     function: str
     settings: WarmUpFunctionSettings
     endpoint: WarmUpEndpoint
-    clock: PlatformClock
+    clock: SystemClock
 
     @property
     def name(self) -> str:
@@ -166,10 +140,10 @@ def chosen(known: Sequence[Target], name: str | None) -> Target:
     raise CommandError(f"{what} to {name!r}: use one of {allowed}")
 
 
-def _clock(asked: Asked) -> PlatformClock:
+def _clock(asked: Asked) -> SystemClock:
     if asked.state is None:
-        return PlatformClock(ScaledTime())
+        return SystemClock(ScaledTime())
     from mme_cli.platform import local_status
 
     shown = local_status(asked.state)["clock"]
-    return PlatformClock(ScaledTime(time.time(), float(shown["now"]), float(shown["scale"])))
+    return SystemClock(ScaledTime(time.time(), float(shown["now"]), float(shown["scale"])))

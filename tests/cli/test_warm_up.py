@@ -19,13 +19,14 @@ from mme_cli.warm_up import targets as finding
 from mme_cli.warm_up.course import Course, course, course_view, courses_view
 from mme_cli.warm_up.dry_run import dry_run, dry_run_view
 from mme_cli.warm_up.start import follow, start
-from mme_cli.warm_up.targets import PlatformClock, Target, chosen, targets
+from mme_cli.warm_up.targets import Target, chosen, targets
 from mme_cli.warm_up.words import ENDS, SKIPPED, change_text, gap_text, size_text
 from mme_facts import environment as variables
 from mme_facts.grammar import HeatKey
 from mme_facts.own_events import WarmUpTask, warm_up_event
 from mme_facts.scaled_time import ScaledTime
 from mme_facts.warm_up import WarmUpEndpoint, WarmUpRules
+from mme_tenancy.clock import SystemClock
 from mme_tenancy.fleet_state import FleetState
 from mme_tenancy.heat import Counts, ModelHeat, PoolHeat
 from mme_tenancy.settings import WarmUpFunctionSettings
@@ -44,7 +45,7 @@ ENDPOINT = WarmUpEndpoint("xgboost", "shared-1", "AllTraffic", memory_bytes=10_0
 OTHER = WarmUpEndpoint("onnx", "shared-2", "AllTraffic", memory_bytes=10_000_000, load_slots=4)
 
 
-class Clock(PlatformClock):
+class Clock(SystemClock):
     """A clock that only moves when it is told to sleep."""
 
     def __init__(self, scale=1.0):

@@ -9,7 +9,7 @@ import pytest
 from mme_facts.grammar import HeatKey
 from mme_facts.own_events import warm_up_event
 from mme_tenancy.handlers.warm_up import keeping_warm
-from mme_tenancy.heat import Counts, ModelHeat, PoolHeat
+from mme_tenancy.heat import Counts, HeatError, ModelHeat, PoolHeat
 from mme_tenancy.testing_heat import MemoryHeat
 from mme_tenancy.warm_up.keep_warm import KeepWarm, quiet
 from tests.tenancy.warm_up_world import ENDPOINT, World, sagemaker_event
@@ -22,6 +22,10 @@ WINDOW = 300
 def window(end, *asked, pool="shared", requests=1):
     rows = tuple(ModelHeat(tenant, model, "v1-0123456789ab", Counts(requests=requests)) for tenant, model in asked)
     return PoolHeat(HeatKey(pool, int(end) // WINDOW * WINDOW - WINDOW, WINDOW), ("endpoint-a",), rows)
+
+
+def no_trouble(_endpoint, _message, error):
+    raise error
 
 
 @pytest.fixture
@@ -38,7 +42,7 @@ def tick(clock):
 
 
 def test_each_model_is_called_at_once_and_then_every_five_minutes(clock, tick):
-    keep_warm = KeepWarm(MODELS, MemoryHeat(), clock)
+    keep_warm = KeepWarm(MODELS, MemoryHeat(), clock, no_trouble)
     called = []
     for _minute in range(11):
         called.append(tick(keep_warm))
@@ -47,7 +51,7 @@ def test_each_model_is_called_at_once_and_then_every_five_minutes(clock, tick):
 
 
 def test_a_late_tick_only_moves_the_next_ones(clock, tick):
-    keep_warm = KeepWarm(MODELS[:1], MemoryHeat(), clock)
+    keep_warm = KeepWarm(MODELS[:1], MemoryHeat(), clock, no_trouble)
     tick(keep_warm)
     clock.sleep(299)
     assert tick(keep_warm) == []
@@ -57,13 +61,13 @@ def test_a_late_tick_only_moves_the_next_ones(clock, tick):
 
 
 def test_what_users_asked_for_in_the_newest_window_is_left_to_them(clock, tick):
-    keep_warm = KeepWarm(MODELS, MemoryHeat(window(clock.time() - WINDOW, WINE), window(clock.time(), IRIS)), clock)
+    keep_warm = KeepWarm(MODELS, MemoryHeat(window(clock.time() - WINDOW, WINE), window(clock.time(), IRIS)), clock, no_trouble)
     assert tick(keep_warm) == [WINE], "the window before is too long ago"
 
 
 def test_an_old_window_or_that_of_another_pool_says_nothing(clock, tick):
     heat = MemoryHeat(window(clock.time() - 4 * WINDOW, IRIS), window(clock.time(), WINE, pool="other"))
-    assert tick(KeepWarm(MODELS, heat, clock)) == [IRIS, WINE]
+    assert tick(KeepWarm(MODELS, heat, clock, no_trouble)) == [IRIS, WINE]
 
 
 def test_heat_that_cannot_be_read_forgets_no_model(clock, tick):
@@ -71,14 +75,16 @@ def test_heat_that_cannot_be_read_forgets_no_model(clock, tick):
         def windows(self, pool, *, since):
             raise OSError("S3 is out of reach")
 
-    assert tick(KeepWarm(MODELS, Broken(), clock)) == [IRIS, WINE]
+    told = []
+    assert tick(KeepWarm(MODELS, Broken(), clock, lambda *trouble: told.append(trouble))) == [IRIS, WINE]
     damaged = MemoryHeat(window(clock.time(), IRIS))
     damaged.objects = {key: (b"no gzip", revision) for key, (_, revision) in damaged.objects.items()}
-    assert tick(KeepWarm(MODELS, damaged, clock)) == [IRIS, WINE]
+    assert tick(KeepWarm(MODELS, damaged, clock, lambda *trouble: told.append(trouble))) == [IRIS, WINE]
+    assert [(endpoint, type(error)) for endpoint, _, error in told] == [("endpoint-a", OSError), ("endpoint-a", HeatError)]
 
 
 def test_a_call_that_fails_is_not_made_every_minute(clock):
-    keep_warm = KeepWarm(MODELS, MemoryHeat(), clock)
+    keep_warm = KeepWarm(MODELS, MemoryHeat(), clock, no_trouble)
 
     def fail(_names):
         raise RuntimeError("throttled")
@@ -89,7 +95,7 @@ def test_a_call_that_fails_is_not_made_every_minute(clock):
 
 
 def test_endpoints_are_looked_after_each_for_itself(clock, tick):
-    keep_warm = KeepWarm(MODELS[:1], MemoryHeat(), clock)
+    keep_warm = KeepWarm(MODELS[:1], MemoryHeat(), clock, no_trouble)
     assert tick(keep_warm) == [IRIS]
     assert tick(keep_warm, "endpoint-b") == [IRIS]
 
@@ -99,7 +105,7 @@ def test_nothing_is_read_where_nothing_is_due(clock, tick):
         def windows(self, pool, *, since):
             raise AssertionError("nothing is due")
 
-    assert tick(KeepWarm([], Unread(), clock)) == []
+    assert tick(KeepWarm([], Unread(), clock, no_trouble)) == []
 
 
 def test_a_row_without_requests_is_no_traffic():
@@ -118,7 +124,7 @@ class TestTheFunction:
     @pytest.fixture
     def send(self, world):
         """Sends events to one process of the function; the calls for models to keep warm."""
-        kept = KeepWarm(MODELS, MemoryHeat(), world.clock)
+        kept = KeepWarm(MODELS, MemoryHeat(), world.clock, no_trouble)
         warmed = []
 
         def warm(target, names, why, _stop_at):

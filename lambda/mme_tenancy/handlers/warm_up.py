@@ -11,7 +11,6 @@ from typing import Any
 import boto3
 
 from mme_facts.own_events import WARM_UP_KEY, WarmUpTask, warm_up_event
-from mme_facts.scaled_time import CLOCK_VARIABLE, ScaledTime
 from mme_facts.warm_up import WarmUpEndpoint
 from mme_tenancy.aws.clients import cloudwatch_client, dynamodb_client, lambda_client, runtime_client, s3_client, sagemaker_client
 from mme_tenancy.aws.endpoints import SageMakerFleets
@@ -171,7 +170,7 @@ def calling(candidates: HeatCandidates, execution: Execution, bounds: WarmUpSett
 def _application() -> WarmUpFunction:
     settings = WarmUpFunctionSettings.read(os.environ)
     session, clock, rules = boto3.Session(), SystemClock(), settings.rules
-    scale = ScaledTime.read(os.environ.get(CLOCK_VARIABLE)).scale
+    scale = clock.scaled.scale
     dynamodb, s3, bounds = dynamodb_client(session), s3_client(session), WarmUpSettings.of(rules.settings)
     heat = S3Heat(s3, settings.bucket_name)
     records, report = DynamoWarmUpRecords(dynamodb, settings.table_name), Report(write_line, clock)
@@ -201,7 +200,7 @@ def _application() -> WarmUpFunction:
     chores: list[Chore] = []
     warm = calling(candidates, execution, bounds)
     if rules.keep_warm:
-        chores.append(keeping_warm(KeepWarm(rules.keep_warm, heat, clock), warm))
+        chores.append(keeping_warm(KeepWarm(rules.keep_warm, heat, clock, report.trouble), warm))
     if rules.prefetch:
         prefetch = Prefetching(heat, S3PrefetchStates(s3, settings.bucket_name), candidates, clock)
         chores.append(prefetching(prefetch, fleets, warm, report, clock, seconds=_PREFETCH_SECONDS / scale))

@@ -39,12 +39,21 @@ class KeepWarm:
         models: each ``<tenant>/<model>``.
         heat: where heat lies.
         clock: time.
+        trouble: told (the endpoint, what it means, the error) when heat cannot be read.
         every_seconds: from one call of a model to the next.
     """
 
-    def __init__(self, models: Sequence[str], heat: HeatReader, clock: Clock, *, every_seconds: float = KEEP_WARM_SECONDS) -> None:
+    def __init__(
+        self,
+        models: Sequence[str],
+        heat: HeatReader,
+        clock: Clock,
+        trouble: Callable[[str, str, Exception], object],
+        *,
+        every_seconds: float = KEEP_WARM_SECONDS,
+    ) -> None:
         self._names = [_name(model) for model in models]
-        self._heat, self._clock, self._every = heat, clock, every_seconds
+        self._heat, self._clock, self._trouble, self._every = heat, clock, trouble, every_seconds
         self._seen: dict[tuple[str, _Name], float] = {}
 
     def tick(self, pool: str, endpoint: str, warm: Callable[[Sequence[_Name]], object]) -> int:
@@ -63,16 +72,17 @@ class KeepWarm:
         if not due:
             return 0
         self._seen |= {(endpoint, name): now for name in due}
-        called = self._quiet(due, pool, now)
+        called = self._quiet(due, pool, endpoint, now)
         if called:
             warm(called)
         return len(called)
 
-    def _quiet(self, names: list[_Name], pool: str, now: float) -> list[_Name]:
+    def _quiet(self, names: list[_Name], pool: str, endpoint: str, now: float) -> list[_Name]:
         try:
             keys = self._heat.windows(pool, since=int(now) - _HEAT_SECONDS)
             newest = self._heat.get(keys[-1]) if keys else None
-        except Exception:  # whatever the store raises: a call too many is better than a model that is forgotten
+        except Exception as error:  # whatever the store raises: a call too many is better than a model that is forgotten
+            self._trouble(endpoint, "heat could not be read: all models that are due are kept warm", error)
             return names
         return quiet(names, None if newest is None else newest[0])
 
