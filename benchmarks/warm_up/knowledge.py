@@ -9,6 +9,7 @@ from benchmarks.warm_up.cells import Change, Fleet
 from benchmarks.warm_up.workload import Workload
 from mme_tenancy.warm_up.change import ChangeKind, FleetChange
 from mme_tenancy.warm_up.plan import Candidate, FleetShape
+from mme_tenancy.warm_up.sources import SourceRules, probable_last_use, probable_rate
 
 __all__ = ["candidates", "changed", "clairvoyant_order", "shapes"]
 
@@ -16,7 +17,7 @@ _WINDOW_SECONDS = 300.0
 _WINDOW_DELAY_SECONDS = 120.0
 """A window is counted so long after its end, as `HeatSettings` has it by default."""
 _HEAT_SECONDS = 6 * 3600.0
-_RATE_SECONDS = 3600.0
+_RATE_SECONDS = float(SourceRules().recent_seconds)
 _CLAIRVOYANT_SECONDS = 300.0
 
 
@@ -36,23 +37,22 @@ def shapes(fleet: Fleet, change: Change, before: Before) -> tuple[FleetShape, Fl
 
 
 def candidates(load: Workload, now: float) -> list[Candidate]:
-    """All models that the heat of the last hours knows, as `mme_tenancy.warm_up.sources` makes them of it."""
+    """All models that the heat of the last hours knows."""
     end = _WINDOW_SECONDS * ((now - _WINDOW_DELAY_SECONDS) // _WINDOW_SECONDS)
     seconds, model = load.between(max(0.0, end - _HEAT_SECONDS), end)
     window = seconds // _WINDOW_SECONDS
     last_window = np.full(len(load.models), -1.0)
     np.maximum.at(last_window, model, window)
     in_last = np.bincount(model[window == last_window[model]], minlength=len(load.models))
-    lately = np.bincount(model[seconds >= end - _RATE_SECONDS], minlength=len(load.models)) / _RATE_SECONDS
-    ever = np.bincount(model, minlength=len(load.models)) / min(_HEAT_SECONDS, end)
-    rate = np.where(lately > 0, lately, ever)
+    lately = np.bincount(model[seconds >= end - _RATE_SECONDS], minlength=len(load.models))
+    ever = np.bincount(model, minlength=len(load.models))
     return [
         Candidate(
             target_model=load.models[number],
             bytes=int(load.bytes[number]),
             load_seconds=float(load.load_seconds[number]),
-            rate=float(rate[number]),
-            last_used=float(_WINDOW_SECONDS * (last_window[number] + 1 - 1 / (in_last[number] + 1))),
+            rate=probable_rate(int(lately[number]), _RATE_SECONDS, int(ever[number]), min(_HEAT_SECONDS, end)),
+            last_used=probable_last_use(_WINDOW_SECONDS * (float(last_window[number]) + 1), _WINDOW_SECONDS, int(in_last[number])),
             service_seconds=float(load.service_seconds[number]),
         )
         for number in np.nonzero(last_window >= 0)[0].tolist()

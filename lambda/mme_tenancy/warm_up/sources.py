@@ -21,12 +21,37 @@ from mme_tenancy.routes import Model, Route
 from mme_tenancy.versions import State, Version
 from mme_tenancy.warm_up.plan import Candidate
 
-__all__ = ["Candidates", "HeatCandidates", "SourceRules", "VersionOutline", "WarmUpRecords"]
+__all__ = ["Candidates", "HeatCandidates", "SourceRules", "VersionOutline", "WarmUpRecords", "probable_last_use", "probable_rate"]
 
 _T = TypeVar("_T")
 _R = TypeVar("_R")
 _Name = tuple[str, str]
 _INVOKED = frozenset({State.READY, State.ACTIVE})
+
+
+def probable_last_use(end: float, seconds: float, requests: int) -> float:
+    """When a model was last used that had so many requests in its newest window.
+
+    Of n requests at random moments the last is expected then; it tells the models of one window apart.
+
+    Args:
+        end: of the window, epoch seconds.
+        seconds: its length.
+        requests: 1 or more.
+    """
+    return end - seconds / (requests + 1)
+
+
+def probable_rate(recent: int, recent_seconds: float, requests: int, seconds: float) -> float:
+    """Requests a second that users make of a model: those of the recent time if there are any, else those of all the time.
+
+    Args:
+        recent: requests of the recent time.
+        recent_seconds: how long that is.
+        requests: all requests.
+        seconds: in how long.
+    """
+    return recent / recent_seconds if recent else requests / max(seconds, 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,8 +245,7 @@ class _Reading:
                 if not seen.requests:
                     continue
                 if name not in self._use:
-                    # Of n requests at random moments the last is expected here; it tells the models of one window apart.
-                    self._use[name] = _Use(key.end - key.seconds / (seen.requests + 1))
+                    self._use[name] = _Use(probable_last_use(key.end, key.seconds, seen.requests))
                     fresh.append(name)
                 use = self._use[name]
                 use.requests += seen.requests
@@ -302,8 +326,7 @@ class _Reading:
 
     def _rate(self, use: _Use) -> float:
         """Requests a real second."""
-        recent, requests = self._seconds["recent"], self._seconds["all"]
-        return self._scale * (use.recent / recent if use.recent else use.requests / max(requests, 1))
+        return self._scale * probable_rate(use.recent, self._seconds["recent"], use.requests, self._seconds["all"])
 
 
 def _memory_bytes(outline: VersionOutline) -> int:
